@@ -30,9 +30,7 @@ class LiveDisplay:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Print the alarms raised since the last line, unless the user stopped the run or its ledger is gone."""
         if self._panel:
             self._live.stop()

@@ -76,15 +76,15 @@ class _Run:
     def __init__(self, run_dir: Path, stack: ExitStack, *, alone: bool) -> None:
         """Close the run with `stack`. If it is not `alone`, an error is drawn in its place."""
         self._run_dir, self._stack, self._alone = run_dir, stack, alone
-        self._looker: Looker | None = None
+        self._reader: SnapshotReader | None = None
         self.running = False
 
     def drawn(self) -> RenderableType:
         try:
-            self._looker = self._looker or self._stack.enter_context(Looker(self._run_dir))
-            snapshot = self._looker.look()
+            self._reader = self._reader or self._stack.enter_context(SnapshotReader(self._run_dir))
+            snapshot = self._reader.read()
             self.running = snapshot.running
-            return screen(self._looker, snapshot)
+            return screen(self._reader, snapshot)
         except QuartetError as error:
             if self._alone:
                 raise
@@ -93,7 +93,7 @@ class _Run:
             return Panel(Text(str(error), style="yellow"), title=title, title_align="left")
 
 
-def screen(looker: Looker, snapshot: Snapshot) -> RenderableType:
+def screen(reader: SnapshotReader, snapshot: Snapshot) -> RenderableType:
     """Return the screen of one run, most important parts first, since a small terminal shows only the beginning."""
     tasks = looker.ledger.statistics.families(WINDOW_ROLLOUTS)
     drawn = charts(looker.run_dir, looker.ledger, snapshot.status.train_step)

@@ -24,7 +24,7 @@ from quartet.on_progress import OnProgress, nobody_watches
 from quartet.policy.digest import weights_digest
 from quartet.policy.load import read_weights
 from quartet.recipe.file import read_resolved
-from quartet.report.audit.policy_receipts import PolicyReceipts, UnexplainedWeightsError
+from quartet.report.audit.policy_receipts import PolicyReceipts, RolloutPart, UnexplainedWeightsError
 from quartet.report.audit.retrace import Retrace
 from quartet.report.audit.testimony import RolloutPart, Testimony, UnexplainedWeightsError
 from quartet.report.check import Finding, check_ledger
@@ -84,7 +84,7 @@ def audit(run_dir: Path, on_progress: OnProgress = nobody_watches) -> AuditRepor
         ]
         several = len(ledger.trained) > 1
         findings = [
-            Finding(kind=one.kind, what=f"policy {each.testimony.policy}: {one.what}") if several else one
+            Finding(kind=one.kind, what=f"policy {each.receipts.policy}: {one.what}") if several else one
             for each in audits
             for one in each.findings
         ]
@@ -112,23 +112,23 @@ def _audit_policy(
         first, last = _digest(run_dir, initial), _digest(run_dir, newest)
         retrace = Retrace(recipe, ledger, run_dir / initial.path)
     except _UNREADABLE as error:
-        return _PolicyAudit(testimony, [], 0, [Finding(kind=NOT_AUDITED, what=error.what)])
+        return _PolicyAudit(receipts, [], 0, [Finding(kind=NOT_AUDITED, what=error.what)])
     findings: list[Finding] = []
     chain: list[Committing] = []
     try:
-        chain = testimony.chain(first, last, newest.train_step)
+        chain = receipts.chain(first, last, newest.train_step)
     except UnexplainedWeightsError as error:
         findings.append(Finding(kind=REPLAY, what=error.what))
     else:
         findings += _all_of(
-            _vanished(testimony, chain),
-            _other_versions(testimony, chain),
+            _vanished(receipts, chain),
+            _other_versions(receipts, chain),
             _replay(retrace, chain, on_progress),
             _other_files(ledger, run_dir, chain),
             _other_optimizer(retrace, recipe, run_dir, chain, ledger.policy),
         )
-    findings += _all_of(_lost(testimony, chain, ledger), _trained_twice(chain), _invented(testimony, chain, ledger))
-    return _PolicyAudit(testimony, chain, retrace.over_lag, findings)
+    findings += _all_of(_lost(receipts, chain, ledger), _trained_twice(chain), _invented(receipts, chain, ledger))
+    return _PolicyAudit(receipts, chain, retrace.over_lag, findings)
 
 
 def _all_of(*checks: Iterator[Finding]) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from quartet.ledger import Ledger
 from quartet.policy.digest import weights_digest
 from quartet.policy.kind.find import load_pictures
 from quartet.policy.load import load_model
-from quartet.report.audit.testimony import RolloutPart
+from quartet.report.audit.policy_receipts import RolloutPart
 from quartet.telemetry.receipts import Committing, TrainedMember, trajectory_digest
 from quartet.telemetry.token_values import CallValues, assigned, read_token_values
 from quartet.train.aggregation import COMPARED
