@@ -55,7 +55,7 @@ class Ledger:
         """Names of the run's policies: the trained ones, and those that only answer requests."""
         self.store = db.store
         """Trajectories by blob digest."""
-        self.doorbells = db.doorbells
+        self.notifier = db.notifier
         self.forks = Forks(db)
         self.rollouts, self.trajectories = Rollouts(db), Trajectories(db, self.forks)
         self.groups, self.batches, self.policies = Groups(db), Batches(db), Policies(db)
@@ -181,7 +181,7 @@ class Ledger:
     def enter_phase(self, phase: str) -> None:
         """Set the run's phase, one of those of `quartet.types.phase`."""
         self.set_value("phase", phase)
-        self.doorbells.ring("manager")
+        self.notifier.notify("manager")
 
     def request_stop(self, reason: str) -> None:
         """Request the end of the run; the first reason is kept. The supervisor acts on `stop_reason`."""

@@ -70,7 +70,7 @@ class Batches:
             chosen = [] if others_first or len(in_time) < groups else [group.group_id for group in in_time[:groups]]
             claim = lease_groups(db, connection, trainer, train_step, chosen, lease_seconds) if chosen else None
         if late:
-            db.doorbells.ring("manager")
+            db.notifier.notify("manager")
         return claim
 
     def load(self, claim: BatchClaim) -> Batch | None:
@@ -133,7 +133,7 @@ class Batches:
                 db.record(connection, "batch_superseded", batch_id=batch.batch_id, train_step=batch.train_step)
         if policy is None:
             raise batch_lost(batch)
-        db.doorbells.ring("engine", "manager")
+        db.notifier.notify("engine", "manager")
         return policy
 
     def release(self, batch: Batch) -> None:
@@ -149,7 +149,7 @@ class Batches:
                 return 0
         with self._db.write() as connection:
             released = release(self._db, connection, overdue)
-        self._db.doorbells.ring("trainer")
+        self._db.notifier.notify("trainer")
         return released
 
     def fail(self, batch: Batch, error: str) -> int:
@@ -172,7 +172,7 @@ class Batches:
         """
         with self._db.write() as connection:
             streak = quarantine(self._db, connection, batch, group_ids, error)
-        self._db.doorbells.ring("manager")
+        self._db.notifier.notify("manager")
         return streak
 
     def quarantined_groups(self) -> int:
@@ -231,7 +231,7 @@ class Batches:
             if ids:  # a batch that another trainer holds starts from an undone policy
                 release(db, connection, sa.and_(mine, CLAIMED))
                 db.record(connection, "rolled_back", to_train_step=train_step, train_steps=len(ids))
-        db.doorbells.ring("engine", "manager")
+        db.notifier.notify("engine", "manager")
         return len(ids)
 
     def _give_up(self, claim: BatchClaim, damaged: dict[int, str]) -> None:
@@ -239,7 +239,7 @@ class Batches:
             mark_damaged(self._db, connection, damaged)
             release(self._db, connection, batches.c.id == claim.batch_id)
             drop_too_small(connection)  # claimed groups are not checked by `mark_damaged`
-        self._db.doorbells.ring("manager")
+        self._db.notifier.notify("manager")
 
 
 def _lower_open_groups(connection: Connection, policy: str) -> None:

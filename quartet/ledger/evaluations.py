@@ -33,7 +33,7 @@ class Evaluations:
             connection.execute(sa.insert(evaluations).values(tag=tag, version=version, created_at=db.clock()))
             for plan in plans:
                 admit_group(db, connection, plan)
-        db.doorbells.ring("worker")
+        db.notifier.notify("worker")
         return version
 
     def finish(self, tag: str) -> None:

@@ -49,7 +49,7 @@ class Forks:
             discard(self._db, [child])
         if not held:
             raise lease_lost(lease)
-        self._db.doorbells.ring("worker")
+        self._db.notifier.notify("worker")
         return earlier or queued
 
     def cancel(self, lease: RolloutLease) -> None:
@@ -60,7 +60,7 @@ class Forks:
         with self._db.write() as connection:
             if connection.execute(IS_HELD, attempt_of(lease)).first():
                 cancel_forks(self._db, connection, [lease.rollout_id])
-        self._db.doorbells.ring("worker", "manager")
+        self._db.notifier.notify("worker", "manager")
 
     def count(self, group_id: int | None = None) -> int:
         """Return the number of rollouts of the run, or of one group, that were forked and not cancelled."""

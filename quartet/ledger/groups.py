@@ -50,7 +50,7 @@ class Groups:
         """Write a group and its queued rollouts; return the group's id. Groups of other policies are beside it."""
         with self._db.write() as connection:
             group_id = admit_group(self._db, connection, plan)
-        self._db.doorbells.ring("worker")
+        self._db.notifier.notify("worker")
         return group_id
 
     def admit_if(self, plan: RolloutPlan, *, versions_behind: int, settled: bool) -> bool:
@@ -63,7 +63,7 @@ class Groups:
             if admitted:
                 admit_group(db, connection, plan)
         if admitted:
-            db.doorbells.ring("worker")
+            db.notifier.notify("worker")
         return admitted
 
     def has_older_unfinished(self) -> bool:
@@ -123,7 +123,7 @@ class Groups:
         grew = None
         while grew is None:
             grew = self._end_round(group_id, more)
-        self._db.doorbells.ring("worker", "manager")
+        self._db.notifier.notify("worker", "manager")
         return grew
 
     def extend(self, group_id: int, more: Round) -> bool:
@@ -133,7 +133,7 @@ class Groups:
             grown = grow(self._db, connection, group_id, wanted)
         if not grown:
             discard(self._db, wanted)
-        self._db.doorbells.ring("worker")
+        self._db.notifier.notify("worker")
         return bool(grown)
 
     def close(self, group_id: int) -> None:
@@ -142,7 +142,7 @@ class Groups:
         with self._db.write() as connection:
             cancelled = close_group(self._db, connection, group_id)
         if cancelled:
-            self._db.doorbells.ring("worker")
+            self._db.notifier.notify("worker")
 
     def closed(self) -> list[int]:
         """Return the training groups that wait for the filters' verdict, oldest first."""
@@ -194,13 +194,13 @@ class Groups:
                 versions=version_list(versions),
             )
             join_group(connection, self._db.policy, group_id, replayed or {})
-        self._db.doorbells.ring("trainer", "worker", "engine")
+        self._db.notifier.notify("trainer", "worker", "engine")
 
     def drop(self, group_id: int, reason: str) -> None:
         """Drop a closed group that the filters refuse."""
         with self._db.write() as connection:
             move_group(connection, group_id, GroupState.CLOSED, GroupState.DROPPED, **_OUTCOME, reason=reason)
-        self._db.doorbells.ring("trainer", "engine")  # a batch may have waited for it
+        self._db.notifier.notify("trainer", "engine")  # a batch may have waited for it
 
     def cancel_unfinished(self) -> int:
         """Drop all open groups at the end of training, evaluations too, reason `training_ended`; return their number.

@@ -96,7 +96,7 @@ class Policies:
         """
         self._db.set_value(engine_key(engine, SERVED, self._db.policy), serving)
         self._db.set_value(engine_key(engine, SETTLED, self._db.policy), version)
-        self._db.doorbells.ring("manager", "worker")
+        self._db.notifier.notify("manager", "worker")
 
     def latest_is_settled(self) -> bool:
         """Return whether every engine has loaded or refused the newest version of each of the run's policies."""

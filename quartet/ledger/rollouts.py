@@ -66,7 +66,7 @@ class Rollouts:
         with self._db.write_beside() as connection:
             if RELEASE(connection, **attempt_of(lease)).rowcount:
                 cancel_forks(self._db, connection, [lease.rollout_id])
-        self._db.doorbells.ring("worker")
+        self._db.notifier.notify("worker")
 
     def expire(self, max_attempts: int | None = None) -> int:
         """Requeue the rollouts whose lease expired; return their number.
@@ -96,7 +96,7 @@ class Rollouts:
         with self._db.write() as connection:
             waiting = sa.and_(rollouts.c.id.in_(rollout_ids), rollouts.c.state == RolloutState.QUEUED)
             cancelled = cancel_rollouts(self._db, connection, waiting)
-        self._db.doorbells.ring("worker", "manager")
+        self._db.notifier.notify("worker", "manager")
         return cancelled
 
     def unfinished(self, purpose: Purpose) -> dict[str, int]:
@@ -124,7 +124,7 @@ class Rollouts:
                 kind = "rollout_out_of_attempts" if spent else "lease_expired"
                 db.record(connection, kind, rollout_id=row.id, attempt=row.attempt, worker=row.worker)
             cancel_forks(db, connection, [row.id for row in rows])
-        db.doorbells.ring("worker")
+        db.notifier.notify("worker")
         return len(rows)
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from quartet.ledger.database import Database
 from quartet.ledger.database.prepared import Prepared, inserted
-from quartet.ledger.doorbell import LOOK_SECONDS, LOOK_SECONDS_ELSEWHERE, Doorbells
+from quartet.ledger.notifications import POLL_SECONDS, POLL_SECONDS_WITHOUT_NOTIFICATIONS, Notifier
 from quartet.ledger.schema import events
 from quartet.ledger.trajectory_store import TrajectoryStore
 from quartet.ledger.values import read_value, write_value
@@ -44,8 +44,8 @@ class RunDatabase:
         """Unix seconds, for display; it may jump."""
         self.now: Callable[[Connection], float] = (lambda _: clock()) if clock else database.now
         """Seconds of the clock for leases and deadlines."""
-        look_seconds = LOOK_SECONDS if database.on_one_machine else LOOK_SECONDS_ELSEWHERE
-        self.doorbells = Doorbells(run_dir / "bells", look_seconds)
+        poll_seconds = POLL_SECONDS if database.on_one_machine else POLL_SECONDS_WITHOUT_NOTIFICATIONS
+        self.notifier = Notifier(run_dir / "notifications", poll_seconds)
 
     def of(self, policy: str) -> "RunDatabase":
         """Return the same database for another policy of the run. They share connections."""

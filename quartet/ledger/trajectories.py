@@ -90,7 +90,7 @@ class Trajectories:
                 )
         if kind is TrajectoryKind.SUPERSEDED:
             raise lease_lost(lease)
-        db.doorbells.ring("worker" if kind is TrajectoryKind.RETRIED else "manager")
+        db.notifier.notify("worker" if kind is TrajectoryKind.RETRIED else "manager")
         return _OUTCOMES[kind]
 
     def examined(self, trajectory: Trajectory) -> Trajectory:
@@ -125,7 +125,7 @@ class Trajectories:
                 db.record(connection, "rollout_evicted", rollout_id=lease.rollout_id, recycled=lease.recycled)
         if kind is TrajectoryKind.SUPERSEDED:
             raise lease_lost(lease)
-        db.doorbells.ring("worker", "manager", "engine")
+        db.notifier.notify("worker", "manager", "engine")
         return _OUTCOMES[kind]
 
     def load_beginning(self, lease: RolloutLease) -> Beginning:

@@ -95,8 +95,8 @@ class _Run:
 
 def screen(reader: SnapshotReader, snapshot: Snapshot) -> RenderableType:
     """Return the screen of one run, most important parts first, since a small terminal shows only the beginning."""
-    tasks = looker.ledger.statistics.families(WINDOW_ROLLOUTS)
-    drawn = charts(looker.run_dir, looker.ledger, snapshot.status.train_step)
+    tasks = reader.ledger.statistics.families(WINDOW_ROLLOUTS)
+    drawn = charts(reader.run_dir, reader.ledger, snapshot.status.train_step)
     return Group(snapshot.panel(), drawn, task_columns(tasks))
 
 

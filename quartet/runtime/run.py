@@ -23,7 +23,6 @@ from quartet.files.disk import STOPPED_BY_DISK
 from quartet.ledger import Ledger
 from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
 from quartet.ledger.database.location import trust_server
-from quartet.ledger.database.patience import PATIENCE
 from quartet.ledger.recovery import points_to_go_on_from
 from quartet.ledger.results import Results
 from quartet.manager.evaluation import EVALUATION_MARKER, is_evaluation

@@ -80,7 +80,7 @@ class Trainer:
         Raise `StarvedError` if no batch becomes trainable within `train.starved_timeout_seconds`.
         """
         most = self.recipe.train.max_train_steps
-        with self.ledger.doorbells.hang("trainer") as bell:
+        with self.ledger.notifier.subscribe("trainer") as notifications:
             while not stop.is_set() and self.ledger.batches.least_train_step() < most:
                 if self.ledger.batches.train_step() >= most:
                     self.presence.waits("the other policies", f"they reach train.max_train_steps = {most}")

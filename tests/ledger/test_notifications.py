@@ -206,6 +206,6 @@ async def test_commit_notifies_the_role_that_waits_for_it(ledger, given, deed, r
 def test_expired_batch_notifies_the_trainer(ledger, clock):
     claimed(ledger)
     clock.now += 61
-    with Doorbells(ledger.run_dir / "bells", FOR_EVER_SECONDS).hang("trainer") as bell:
+    with Notifier(ledger.run_dir / "notifications", FOR_EVER_SECONDS).subscribe("trainer") as subscription:
         ledger.batches.expire()
-        asyncio.run(bell.wait())
+        asyncio.run(subscription.wait())

@@ -200,9 +200,9 @@ async def test_a_response_longer_than_the_lease_costs_no_attempt(tmp_path: Path)
         rollout = asyncio.create_task(only_rollout(bench))
         await until(lambda: engine.active_requests > 0)
         for _ in range(6):
-            bench.now += 0.9 * PATIENCE_SECONDS
+            bench.now += 0.9 * TIMEOUT_SECONDS
             assert bench.ledger.rollouts.expire() == 0
-            await until(lambda: deadline(bench) == bench.now + PATIENCE_SECONDS)
+            await until(lambda: deadline(bench) == bench.now + TIMEOUT_SECONDS)
         slow.heal()
         trajectory = await rollout
         assert not errors(bench)
@@ -215,10 +215,10 @@ async def test_a_rollout_that_lost_its_lease_in_mid_response_is_given_up(tmp_pat
     slow = BrokenPass(engine, "hangs")
     async with worker_on(engine, tmp_path, lease_seconds=TIMEOUT_SECONDS) as bench:
         bench.admit(turns=2)
-        (lease,) = bench.ledger.rollouts.claim("this", 1, PATIENCE_SECONDS)
+        (lease,) = bench.ledger.rollouts.claim("this", 1, TIMEOUT_SECONDS)
         rollout = asyncio.create_task(bench.worker.run_rollout(lease, await bench.pool.acquire()))
         await until(lambda: engine.active_requests > 0)
-        bench.now += 2 * PATIENCE_SECONDS
+        bench.now += 2 * TIMEOUT_SECONDS
         assert bench.ledger.rollouts.expire() == 1
         assert await rollout is None
         slow.heal()

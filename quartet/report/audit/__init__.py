@@ -26,7 +26,6 @@ from quartet.policy.load import read_weights
 from quartet.recipe.file import read_resolved
 from quartet.report.audit.policy_receipts import PolicyReceipts, RolloutPart, UnexplainedWeightsError
 from quartet.report.audit.retrace import Retrace
-from quartet.report.audit.testimony import RolloutPart, Testimony, UnexplainedWeightsError
 from quartet.report.check import Finding, check_ledger
 from quartet.report.fates import demonstration_ids, rollout_fates
 from quartet.telemetry.receipts import Committing, read_receipts
@@ -148,7 +147,7 @@ def _lost(receipts: PolicyReceipts, chain: Sequence[Committing], ledger: Ledger)
     died before the notification.
     """
     trained, fates = set(_fresh(chain)), {RolloutPart(*key): fate for key, fate in rollout_fates(ledger).items()}
-    for part in sorted((testimony.appended() | fates.keys()) - trained):
+    for part in sorted((receipts.appended() | fates.keys()) - trained):
         if fates.get(part, "") in ("", "trained"):
             yield Finding(kind="lost", what=f"{part} was appended but not trained, without a reason")
 
@@ -161,7 +160,7 @@ def _trained_twice(chain: Sequence[Committing]) -> Iterator[Finding]:
 
 def _invented(receipts: PolicyReceipts, chain: Sequence[Committing], ledger: Ledger) -> Iterator[Finding]:
     """Find trained trajectories that no worker appended with exactly these tokens and that are no demonstrations."""
-    offered, demonstrations = testimony.offered(), demonstration_ids(ledger)
+    offered, demonstrations = receipts.offered(), demonstration_ids(ledger)
     for step in chain:
         for member in (member for group in step.groups for member in group.members):
             if member.replay is not None and member.rollout_id in demonstrations:

@@ -1,7 +1,5 @@
 """Page "Tasks": success, rollouts and outcomes of groups by task family; and a page about one family."""
 
-from typing import Any
-
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,7 +10,7 @@ from quartet.web.queries.families import known_families, list_groups
 from quartet.web.queries.tasks import GROUPS_PER_POINT, NEWEST_GROUPS, family_rows, shown_evaluations, why_dropped
 from quartet.web.render import render
 from quartet.web.sparkline import path_of
-from quartet.web.viewed_run import ViewedRun, viewed_run
+from quartet.web.viewed_run import viewed_run
 
 
 def routes() -> list[Route]:
