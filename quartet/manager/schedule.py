@@ -49,7 +49,9 @@ class Schedule(Struct, frozen=True, kw_only=True):
         if not self.between_batches:
             return True
         unfinished = ledger.rollouts.unfinished(Purpose.TRAIN)
-        return not unfinished[RolloutState.LEASED] and (not unfinished[RolloutState.QUEUED] or rule.rests(ledger))
+        return not unfinished[RolloutState.LEASED] and (
+            not unfinished[RolloutState.QUEUED] or rule.pauses_training(ledger)
+        )
 
 
 def two_rollouts_per_session(load: Load) -> Capacity:

@@ -124,9 +124,9 @@ class RolloutWorker:
             return lease
 
     def _claim(self) -> RolloutLease | None:
-        self._resting = self._stragglers.rests(self._ledger)
+        self._paused = self._stragglers.pauses_training(self._ledger)
         leases = self._ledger.rollouts.claim(
-            self._runner.name, 1, self._recipe.rollout.lease_seconds, training=not self._resting
+            self._runner.name, 1, self._recipe.rollout.lease_seconds, training=not self._paused
         )
         return leases[0] if leases else None
 

@@ -62,7 +62,7 @@ class Run:
         engine_is_next = not self.ledger.policies.latest_is_settled() and self.schedule.may_take_weights(
             self.ledger, self.rule
         )
-        may_start = unfinished[RolloutState.QUEUED] and not self.rule.rests(self.ledger)
+        may_start = unfinished[RolloutState.QUEUED] and not self.rule.pauses_training(self.ledger)
         at_work = unfinished[RolloutState.LEASED] or groups["claimed"]
         assert may_start or at_work or engine_is_next or manager.tick(), "the run waits for nothing"
 

@@ -161,11 +161,11 @@ def test_april_pauses_training_from_a_full_batch_until_its_policy_is_served(ledg
     trainable_group(ledger)
     assert rule.pauses_training(ledger), "two groups are a batch"
     batch = claim_batch(ledger)
-    assert rule.rests(ledger)
+    assert rule.pauses_training(ledger)
     ledger.groups.admit(plan(rollouts=1))
     assert ledger.rollouts.claim("w", 1, 60, training=False) == []
     ledger.batches.commit(batch, "p1", {})
-    assert rule.rests(ledger)
+    assert rule.pauses_training(ledger)
     assert schedule.may_take_weights(ledger, rule), "a rollout that rests in the queue is not in the way"
     settled(ledger)
     assert not rule.pauses_training(ledger)

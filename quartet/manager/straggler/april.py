@@ -55,7 +55,7 @@ class April(StragglerRule):
     def max_recycles(self) -> int:
         return super().max_recycles if self.settings.max_recycles is None else self.settings.max_recycles
 
-    def rests(self, ledger: Ledger) -> bool:
+    def pauses_training(self, ledger: Ledger) -> bool:
         groups = ledger.statistics.queue_sizes().groups
         full = groups[GroupState.TRAINABLE] >= self.recipe.train.groups_per_batch
         return full or groups[GroupState.CLAIMED] > 0 or not ledger.policies.latest_is_settled()
