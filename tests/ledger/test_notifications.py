@@ -65,7 +65,7 @@ async def test_stop_event_ends_the_wait(bells):
 
 
 async def test_listener_polls_without_a_notification(tmp_path):
-    with Doorbells(tmp_path, 0.01).hang("worker") as bell:
+    with Notifier(tmp_path, 0.01).hang("worker") as bell:
         await bell.wait()
 
 

@@ -89,12 +89,12 @@ def test_the_screen_of_a_run_fits_the_terminal(run, width):
 
 
 def test_a_run_at_work_is_told_from_one_at_rest(run):
-    with Looker(run) as looker:
-        assert not looker.look().running and looker.look().status.progress is None
+    with SnapshotReader(run) as reader:
+        assert not reader.read().running and reader.read().status.progress is None
         with RunLock(run), closing(Ledger.open(run)) as ledger:
             for module in ("manager", "worker", "trainer"):  # a heartbeat: those of the recorded run are old
                 Presence(ledger.modules, module).working("at work")
-            snapshot = looker.look()
+            snapshot = reader.read()
         assert snapshot.running and snapshot.to_dict()["alarms"] == []
 
 

@@ -49,7 +49,7 @@ def test_supervisor_outlasts_an_unreachable_ledger_and_reports_it_once(superviso
 
 
 def test_supervisor_ends_when_the_ledger_stays_unreachable(supervisor, monkeypatch):
-    monkeypatch.setattr(PATIENCE, "seconds", 0.0)
+    monkeypatch.setattr(ANSWER_TIMEOUT, "seconds", 0.0)
     with pytest.raises(LedgerUnreachableError):
         supervisor.run_until(away_for(3))
 
