@@ -31,9 +31,9 @@ def notifier(tmp_path) -> Notifier:
     return Notifier(tmp_path / "notifications", FOR_EVER_SECONDS)
 
 
-async def test_notification_ends_the_wait(bells):
-    with bells.hang("worker") as bell:
-        wait = asyncio.create_task(bell.wait())
+async def test_notification_ends_the_wait(notifier):
+    with notifier.subscribe("worker") as subscription:
+        wait = asyncio.create_task(subscription.wait())
         await asyncio.sleep(0.05)
         assert not wait.done()
         notifier.notify("manager")
@@ -43,19 +43,19 @@ async def test_notification_ends_the_wait(bells):
         await wait
 
 
-async def test_notification_before_the_wait_is_delivered_once(bells):
-    with bells.hang("worker") as bell:
-        bells.ring("worker")
-        bells.ring("worker")
-        await bell.wait()
-        again = asyncio.create_task(bell.wait())
+async def test_notification_before_the_wait_is_delivered_once(notifier):
+    with notifier.subscribe("worker") as subscription:
+        notifier.notify("worker")
+        notifier.notify("worker")
+        await subscription.wait()
+        again = asyncio.create_task(subscription.wait())
         await asyncio.sleep(0.05)
         assert not again.done()
         notifier.notify("worker")
         await again
 
 
-async def test_stop_event_ends_the_wait(bells):
+async def test_stop_event_ends_the_wait(notifier):
     stop = asyncio.Event()
     with notifier.subscribe("worker") as subscription:
         wait = asyncio.create_task(subscription.wait(stop))
@@ -65,33 +65,33 @@ async def test_stop_event_ends_the_wait(bells):
 
 
 async def test_listener_polls_without_a_notification(tmp_path):
-    with Notifier(tmp_path, 0.01).hang("worker") as bell:
-        await bell.wait()
+    with Notifier(tmp_path, 0.01).subscribe("worker") as subscription:
+        await subscription.wait()
 
 
-def test_notifying_without_a_listener_does_nothing(bells, caplog):
-    bells.ring("worker")
-    bells.hang("worker").__exit__(None, None, None)
-    bells.ring("worker")
+def test_notifying_without_a_listener_does_nothing(notifier, caplog):
+    notifier.notify("worker")
+    notifier.subscribe("worker").__exit__(None, None, None)
+    notifier.notify("worker")
     assert not caplog.records
 
 
-def test_failed_notification_is_logged_and_raises_nothing(bells, tmp_path, caplog):
-    (tmp_path / "bells" / "worker").mkdir(parents=True)
-    bells.ring("worker")
+def test_failed_notification_is_logged_and_raises_nothing(notifier, tmp_path, caplog):
+    (tmp_path / "notifications" / "worker").mkdir(parents=True)
+    notifier.notify("worker")
     assert "cannot notify" in caplog.text
 
 
-async def test_listener_polls_where_no_pipe_can_be_made(bells, tmp_path, caplog):
-    (tmp_path / "bells" / "worker").mkdir(parents=True)
-    with bells.hang("worker") as bell:
-        await bell.wait()
-        await bell.wait()
+async def test_listener_polls_where_no_pipe_can_be_made(notifier, tmp_path, caplog):
+    (tmp_path / "notifications" / "worker").mkdir(parents=True)
+    with notifier.subscribe("worker") as subscription:
+        await subscription.wait()
+        await subscription.wait()
     assert len(caplog.records) == 1
 
 
-async def test_more_notifications_than_the_pipe_holds_do_not_block(bells):
-    with bells.hang("worker") as bell:
+async def test_more_notifications_than_the_pipe_holds_do_not_block(notifier):
+    with notifier.subscribe("worker") as subscription:
         for _ in range(70_000):
             notifier.notify("worker")
         await subscription.wait()
@@ -106,7 +106,7 @@ def kill_a_listener(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_next_listener_is_notified_after_a_killed_one(bells, tmp_path):
+async def test_next_listener_is_notified_after_a_killed_one(notifier, tmp_path):
     kill_a_listener(tmp_path)
     assert (tmp_path / "notifications" / "worker").is_fifo()
     notifier.notify("worker")  # without a listener
@@ -118,9 +118,9 @@ async def test_next_listener_is_notified_after_a_killed_one(bells, tmp_path):
         await wait
 
 
-async def test_listener_that_stops_leaves_other_listeners_subscribed(bells):
-    with bells.hang("worker") as bell:
-        with bells.hang("worker"):
+async def test_listener_that_stops_leaves_other_listeners_subscribed(notifier):
+    with notifier.subscribe("worker") as subscription:
+        with notifier.subscribe("worker"):
             pass
         notifier.notify("worker")
         await subscription.wait()

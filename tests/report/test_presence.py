@@ -39,7 +39,7 @@ def test_waits_are_spans_with_their_reason(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_shared_server_waits_only_while_it_serves_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together_module, "METRIC_SECONDS", 0.0)
+    monkeypatch.setattr(concurrent_clients, "METRIC_SECONDS", 0.0)
     recorder = Recorder(tmp_path, "engine")
     served = ConcurrentClients(recorder, "serve", "requests")
     with served.join(), served.join():
