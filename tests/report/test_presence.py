@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from quartet.ledger import Ledger
+from quartet.telemetry import concurrent_clients
 from quartet.telemetry import presence as presence_module
 from quartet.telemetry.concurrent_clients import ConcurrentClients
 from quartet.telemetry.presence import Presence
