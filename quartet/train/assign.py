@@ -40,8 +40,8 @@ def credits_of(recipe: Recipe) -> list[Credit]:
     if train.mask_truncated:
         credits.append(TruncatedMask())
     if train.min_turn_entropy_percentile:
-        percentile, spared = train.min_turn_entropy_percentile, train.spare_replayed_turns
-        credits.append(HighEntropyTurns(percentile, spare_replayed=spared))
+        percentile, spared = train.min_turn_entropy_percentile, train.exempt_replayed_turns
+        credits.append(HighEntropyTurns(percentile, exempt_replayed=spared))
     return credits
 
 
