@@ -109,7 +109,7 @@ def test_a_wall_clock_that_jumps_silences_no_module_and_hides_no_silence(tmp_pat
         heartbeats.look()
         monkeypatch.setattr(time, "time", lambda: wall_clock() + jump_seconds)
     with closing(Ledger.open(tmp_path / "run")) as ledger:
-        heartbeats._ledger = presence._sink = ledger
+        heartbeats._ledger, presence._sink = ledger, ledger.modules
         for second in range(1, 6):
             now[0] = float(second)
             heartbeats.look()
