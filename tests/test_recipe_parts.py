@@ -1,5 +1,6 @@
 """The parts of a recipe: chosen by name, set in one table, complete in the resolved recipe, refused with a hint."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from quartet.config import Filter, Horizon
 from quartet.errors import ConfigError
 from quartet.recipe.file import changed_settings, load_recipe, parse_recipe, read_resolved, refuse_changes, to_toml
 from quartet.recipe.upgrade import CONFIG_VERSION, upgraded
+from quartet.run.run_dir import check_run_dir, prepare
 
 MINIMAL = {"name": "x", "model": {"path": "/m"}, "env": {"name": "bandit"}}
 
@@ -324,3 +326,17 @@ def test_anchors_and_the_term_that_imitates_them_come_together(terms, replay, re
 )
 def test_anchors_with_a_term_that_imitates_them_are_taken(terms, replay):
     assert parse_recipe(MINIMAL | {"loss": {"terms": terms}, "replay": replay}, "test")
+
+
+def test_a_run_from_before_a_part_gained_a_setting_is_resumed_with_its_default(file, tmp_path):
+    file.write_text("\n".join(_toml(MINIMAL)))
+    recipe = load_recipe(file)
+    run_dir = tmp_path / "run"
+    prepare(recipe, run_dir, resume=False)
+    stored = (run_dir / "config.toml").read_text()
+    former, removed = re.subn(r", importance_(floor|level) = [^,}]+", "", stored)
+    assert removed == 2
+    (run_dir / "config.toml").write_text(former)
+    check_run_dir(recipe, run_dir, resume=True)
+    with pytest.raises(ConfigError, match="cannot change"):
+        check_run_dir(load_recipe(file, ["loss.terms.ppo_clip.importance_floor=0.5"]), run_dir, resume=True)

@@ -132,10 +132,14 @@ class Ledger:
         The cost does not depend on the size. Raises `LedgerError` if it is missing, too old or too new, and at writes.
         """
         database = view_database(run_dir)
-        probe = _run_database(run_dir, database, {}, None)
-        database.check()
-        check_version(probe, upgrade=False)
-        values = {key: probe.value(key, default) for key, default in _DEFAULTS.items()}
+        try:
+            probe = _run_database(run_dir, database, {}, None)
+            database.check()
+            check_version(probe, upgrade=False)
+            values = {key: probe.value(key, default) for key, default in _DEFAULTS.items()}
+        except BaseException:
+            database.close()
+            raise
         return cls(_run_database(run_dir, database, values, None))
 
     def of(self, policy: str) -> "Ledger":

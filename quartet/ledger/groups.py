@@ -222,13 +222,19 @@ class Groups:
         if seen is None:
             return False
         wanted = [packed_child(self._db, group_id, one) for one in more(self.load(group_id))]
-        with self._db.write() as connection:
-            if ended_round(connection, group_id) != seen:
-                return None
-            if wanted and not grow(self._db, connection, group_id, wanted):
-                raise LedgerError(f"group {group_id} is not open, so it cannot grow")
-            if not wanted:
-                close_group(self._db, connection, group_id)
+        queued = False
+        try:
+            with self._db.write() as connection:
+                if ended_round(connection, group_id) != seen:
+                    return None
+                if wanted and not grow(self._db, connection, group_id, wanted):
+                    raise LedgerError(f"group {group_id} is not open, so it cannot grow")
+                if not wanted:
+                    close_group(self._db, connection, group_id)
+            queued = True
+        finally:
+            if not queued:
+                discard(self._db, wanted)
         return bool(wanted)
 
     def _ids(self, purposes: list[Purpose], state: GroupState, *conditions: sa.ColumnElement[bool]) -> list[int]:

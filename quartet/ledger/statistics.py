@@ -42,8 +42,10 @@ class Statistics:
         waiting = (RolloutState.QUEUED, RolloutState.LEASED)
         rollouts_by_state = _sizes(rollouts.c.state).where(rollouts.c.state.in_(waiting))
         groups_by_state = _sizes(groups.c.state).where(
-            groups.c.purpose == Purpose.TRAIN, groups.c.state.in_(ADMITTED_STATES), groups.c.policy == self._db.policy
+            groups.c.purpose == Purpose.TRAIN, groups.c.state.in_(ADMITTED_STATES)
         )
+        if self._db.trained != (self._db.policy,):  # otherwise an index answers without reading the rows
+            groups_by_state = groups_by_state.where(groups.c.policy == self._db.policy)
         with self._db.read() as connection:
             rollout_sizes = {row.state: row.size for row in connection.execute(rollouts_by_state)}
             group_sizes = {row.state: row.size for row in connection.execute(groups_by_state)}

@@ -143,6 +143,8 @@ class RolloutRunner:
             status, cause = Status.ERROR_REWARD, error
         except EngineError as error:
             status, cause = Status.ERROR_ENGINE, error
+        except BlobTooLargeError as error:
+            status, cause = Status.ERROR_AGENT, error
         except QuartetError:
             raise
         except Exception as error:  # noqa: BLE001  (the agent loop may be user code)

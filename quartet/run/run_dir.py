@@ -9,6 +9,7 @@ from quartet.files.disk import sync, usable_output, whole_file
 from quartet.files.ledger_files import has_database
 from quartet.files.lock import ProcessLock, holder
 from quartet.recipe.file import read_resolved, refuse_changes, to_toml
+from quartet.recipe.parts import with_parts
 from quartet.run.run_files import LOCK, clear_run, is_run
 
 CONFIG = "config.toml"
@@ -35,7 +36,8 @@ def check_run_dir(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = 
     if resume and not config_path.is_file():
         raise ConfigError(f"nothing to resume at {run_dir}", "leave --resume out to start a new run")
     if resume:
-        refuse_changes(read_resolved(config_path), recipe)
+        stored, _ = with_parts(read_resolved(config_path), run_dir)  # parts may have gained settings since
+        refuse_changes(stored, recipe)
     elif config_path.exists() and not fresh:
         raise ConfigError(
             f"{run_dir} already holds a run", "continue with --resume, start over with --fresh, or name another folder"

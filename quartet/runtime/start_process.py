@@ -129,7 +129,10 @@ def _require_preload() -> None:
     with _without_main():
         asked.start()
     say.close()
-    fault = answer.recv()
+    try:
+        fault = answer.recv()
+    except EOFError:
+        fault = "the fork server ended before it had imported them"
     asked.join()
     if fault:
         raise SetupError(

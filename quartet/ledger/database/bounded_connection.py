@@ -1,4 +1,4 @@
-"""A psycopg connection whose every wait is bounded by the process's database timeout (`patience.py`)."""
+"""A psycopg connection whose every wait is bounded by the process's database timeout (`answer_timeout.py`)."""
 
 from typing import Any, TypeVar
 

@@ -11,6 +11,7 @@ from quartet.ledger import Ledger
 from quartet.ledger.results import success_rate, total
 from quartet.manager.evaluation import DURING
 from quartet.recipe.file import flatten, read_resolved
+from quartet.recipe.parts import with_parts
 from quartet.report.costs import EvaluationTime, cost_until, evaluation_times, training_began
 from quartet.report.summary import after_tag
 from quartet.run.run_dir import CONFIG
@@ -101,7 +102,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
 def read_result(run_dir: Path) -> RunResult:
     """Read a run, live or not; write nothing. Raises `LedgerError` or `ConfigError` if it cannot be read."""
-    recipe, ledger = read_resolved(run_dir / CONFIG), Ledger.view(run_dir)
+    recipe, _ = with_parts(read_resolved(run_dir / CONFIG), run_dir)
+    ledger = Ledger.view(run_dir)
     try:
         return _result(run_dir, recipe, ledger)
     finally:
