@@ -10,7 +10,9 @@ class OverlongPenalty(Credit):
     """Lower the reward of long rollouts before credit is assigned (DAPO, arXiv 2503.14476, equation 13).
 
     The penalty is 0 up to `max_tokens - cache_tokens` response tokens, falls linearly to -1 at `max_tokens`, and stays
-    there. It is part of the last call's reward. The stored reward, and so filters and metrics, are unchanged.
+    there. Tokens that a forked rollout borrows from its parent count, since the length of the whole rollout is
+    punished. The penalty is part of the last call's reward. The stored reward, and so filters and metrics, are
+    unchanged.
     """
 
     def __init__(self, max_tokens: int, cache_tokens: int) -> None:
@@ -18,7 +20,7 @@ class OverlongPenalty(Credit):
         self._max_tokens, self._cache_tokens = max_tokens, cache_tokens
 
     def assign(self, batch: CreditBatch) -> None:
-        tokens_C = [len(call.own_response) for call in batch.calls]
+        tokens_C = [len(call.response_ids) for call in batch.calls]
         tokens_N = np.bincount(batch.members_C, tokens_C, minlength=len(batch.rewards_N))
         free = self._max_tokens - self._cache_tokens
         batch.add_rewards(np.clip((free - tokens_N) / self._cache_tokens, -1.0, 0.0))

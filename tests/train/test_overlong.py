@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tiny_batches import make_batch, make_call, make_trajectory
 
 from quartet.errors import ConfigError
@@ -40,6 +41,17 @@ def test_the_penalty_belongs_to_the_last_call_and_to_all_returns_before_it(recip
     turns = recipe(credit="grpo_turns", train={"overlong_max_tokens": 20, "overlong_cache_tokens": 4})
     per_turn = assign(batch, pack_batch(batch, 9), credits_of(turns), {}).branches
     assert per_turn[0].advantages_L[-1] != per_turn[1].advantages_L[-1], "the turns' own rewards are 0 and 0.5"
+
+
+def test_a_forked_rollout_pays_for_the_tokens_that_it_borrows(recipe) -> None:
+    """The child has 4 tokens of its own after 14 of its parent: 18 in all, as long as a rollout without a parent."""
+    shared = make_call([1], [2] * 14)
+    borrowed = replace(shared, borrowed=len(shared.prompt_ids) + len(shared.response_ids))
+    child = make_trajectory([borrowed, make_call([3], [4] * 4)], 1.0)
+    batch = make_batch([[child, rollout(2, 0.0)]])
+    own, *_ = credited(recipe, batch, overlong_max_tokens=20, overlong_cache_tokens=4)
+    assert own.num_trained_tokens == 4
+    assert own.returns_L[-1] == pytest.approx(0.5)
 
 
 def test_without_the_setting_length_is_free(recipe) -> None:

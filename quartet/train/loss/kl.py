@@ -13,12 +13,12 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
     import torch
 
 
-MAX_NATS = 10.0
-"""Bound on the estimate of a token, so that one token cannot outweigh a batch; a token at the bound has no gradient."""
+MAX_K3_NATS = 10.0
+"""Bound on `k3` of a token, which grows exponentially; a token at the bound has no gradient."""
 
 
 class Kl(LossTerm):
-    """Mean over tokens of an estimate of KL(policy || reference) in nats, at most 10 per token.
+    """Mean over tokens of an estimate of KL(policy || reference) in nats.
 
     The reference is the policy that the run started from. `kl_old` has a reference that moves.
     """
@@ -27,15 +27,18 @@ class Kl(LossTerm):
         estimator: Literal["k1", "k2", "k3"] = "k3"
         """Schulman's estimates, with x = log pi_ref - log pi: `k1` = -x, `k2` = x^2 / 2, `k3` = e^x - x - 1 (GRPO). On
         tokens that the policy sampled, the expected gradient of `k2` is that of KL(policy || reference), that of `k3`
-        is that of KL(reference || policy), and that of `k1` is 0: with a weight of 0 it measures."""
+        is that of KL(reference || policy), and that of `k1` is 0: use `k1` to measure the divergence, with a weight of
+        0. `k3` is at most 10 nats per token; the others have no bound."""
 
     settings: Settings
     needs = frozenset({"reference"})
     source = (
-        "DeepSeekMath, arXiv 2402.03300, equation 4 (k3); arXiv 2506.09477 (gradients of the estimates); bounds of "
-        "`kl_penalty` in verl's core_algos.py"
+        "DeepSeekMath, arXiv 2402.03300, equation 4 (k3); arXiv 2506.09477 (gradients of the estimates); bounds of k3 "
+        "in `kl_penalty` of verl's core_algos.py"
     )
-    metrics = {"train/reference_kl_nats": "nats: divergence from the reference policy, with the loss term `kl`"}
+    metrics = {
+        "train/reference_kl_nats": "nats: divergence from the reference policy, with the term `kl` or `kl_unbiased`"
+    }
 
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
         assert tokens.reference_logprobs_T is not None, "the term needs the pass `reference`"
@@ -43,27 +46,28 @@ class Kl(LossTerm):
         return divergence, {"reference_kl_nats": divergence.item()}
 
     def divergence(self, tokens: LossInput, reference_logprobs_T: torch.Tensor) -> torch.Tensor:
-        """Return the weighted sum of the estimates. The bounds are those of `kl_penalty` in verl's `core_algos.py`."""
+        """Return the weighted sum of the estimates."""
         return weighted_sum(tokens, ESTIMATORS[self.settings.estimator](tokens.logprobs_T, reference_logprobs_T))
 
 
 def k1(logprobs_T: torch.Tensor, reference_logprobs_T: torch.Tensor) -> torch.Tensor:
     """Return the unbiased estimate of KL(policy || reference) per token, of either sign, in nats."""
-    return (logprobs_T - reference_logprobs_T).clamp(-MAX_NATS, MAX_NATS)
+    return logprobs_T - reference_logprobs_T
 
 
 def k2(logprobs_T: torch.Tensor, reference_logprobs_T: torch.Tensor) -> torch.Tensor:
-    """Return half the squared log-ratio per token, in nats, at most 10."""
-    return (0.5 * (logprobs_T - reference_logprobs_T).square()).clamp(max=MAX_NATS)
+    """Return half the squared log-ratio per token, in nats."""
+    return 0.5 * (logprobs_T - reference_logprobs_T).square()
 
 
 def k3(logprobs_T: torch.Tensor, reference_logprobs_T: torch.Tensor) -> torch.Tensor:
     """Return the non-negative, unbiased estimate of KL(policy || reference) per token, in nats, at most 10.
 
-    The log-ratio is bounded before `exp`. Below the bound the gradient is 1 - pi_ref / pi.
+    The bounds are those of `kl_penalty` in verl's `core_algos.py`: the log-ratio is bounded before `exp`. Below the
+    bounds the gradient is 1 - pi_ref / pi.
     """
     log_ratio_T = (reference_logprobs_T - logprobs_T).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    return (log_ratio_T.exp() - log_ratio_T - 1).clamp(max=MAX_NATS)
+    return (log_ratio_T.exp() - log_ratio_T - 1).clamp(max=MAX_K3_NATS)
 
 
 ESTIMATORS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {"k1": k1, "k2": k2, "k3": k3}
