@@ -116,7 +116,8 @@ def trained(policy: LoadedPolicy, request: GenerateRequest, result: GenerateResu
     batch = Batch(batch_id=1, attempt=1, train_step=1, start_version=4, groups=groups)
     sight = Sight(policy.pictures, lambda digests: {digest: request.pictures[digest] for digest in digests})
     rows = share_prompts(pack_batch(batch, 0).branches, [1.0], share=True, max_tokens_per_microbatch=500)
-    return tuple(score(policy.model, collate(rows, packed=True, positions=sight.positions), sight))
+    logprobs_T, entropies_T, *_ = score(policy.model, collate(rows, packed=True, positions=sight.positions), sight)
+    return logprobs_T, entropies_T
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

@@ -65,7 +65,7 @@ def test_two_policies_train_in_one_run(tmp_path, bandit_policy):
     folders = [one.policies.latest().path for one in ledger.each()]
     assert len({digest(bandit_policy), *map(digest, folders)}) == 3, "each went its own way"
     shown = StatusReader(tmp_path / "run", ledger).read()
-    assert [(one.name, one.batches.train_step) for one in shown.policies] == [("even", 3), ("odd", 3)]
+    assert [(one.name, one.train_step) for one in shown.policies] == [("even", 3), ("odd", 3)]
     ledger.close()
     report = audit(tmp_path / "run")
     assert (report.findings, report.train_steps, report.replay_identical) == ([], 6, True)

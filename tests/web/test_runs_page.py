@@ -48,10 +48,10 @@ def test_a_file_that_is_no_note_is_named(runs, content):
 
 
 def test_notes_have_a_largest_size(runs):
-    with pytest.raises(ConfigError, match="may have 65536 bytes"):
+    with pytest.raises(ConfigError, match="would exceed 65536 bytes"):
         write_notes(runs / "a", Notes(note="x" * 65_536))
     (runs / "a" / "notes.json").write_text(json.dumps({"note": "x" * 65_536}))
-    with pytest.raises(ConfigError, match="may have 65536 bytes"):
+    with pytest.raises(ConfigError, match="would exceed 65536 bytes"):
         read_notes(runs / "a")
 
 
