@@ -37,7 +37,7 @@ class CallValues(Struct, frozen=True, kw_only=True):
     """Advantages, float32; a single number if all trained tokens have the same advantage. Empty in files of older
     versions."""
     returns: bytes = b""
-    """Returns, in the same form as `advantages`."""
+    """Returns, in the same form as `advantages`. NaN also at trained tokens to which credit gave no return."""
 
     @property
     def trained(self) -> np.ndarray:

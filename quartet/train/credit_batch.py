@@ -70,7 +70,8 @@ class CreditBatch:
     advantages_T: np.ndarray = field(init=False)
     """Output: advantages, float64, initially 0."""
     returns_T: np.ndarray = field(init=False)
-    """Output: returns, float64, initially the rewards of the token's call and of the member's later calls, summed."""
+    """Output: returns, float64, initially the rewards of the token's call and of the member's later calls, summed. NaN
+    at tokens whose value is not to be trained."""
 
     def __post_init__(self) -> None:
         self.groups_C, self.members_T = self.groups_N[self.members_C], self.members_C[self.calls_T]

@@ -59,7 +59,7 @@ class Objective:
 
 def _own(term: LossTerm, tokens: LossInput, uses_T: torch.Tensor) -> LossInput:
     """Return the tokens with weight 0 where the term does not apply."""
-    return tokens._replace(weights_T=tokens.weights_T * used(uses_T, term.uses))
+    return tokens._replace(weights_T=tokens.weights_T * used(uses_T, term.uses) * term.applies(tokens))
 
 
 def used(uses_T: torch.Tensor, uses: frozenset[MemberUse]) -> torch.Tensor:

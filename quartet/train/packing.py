@@ -51,7 +51,8 @@ class Branch:
     advantages_L: np.ndarray
     """Advantages, float32; 0 until `quartet.train.assign` has assigned credit."""
     returns_L: np.ndarray
-    """Returns, float32; 0 until `quartet.train.assign` has assigned credit."""
+    """Returns, float32; 0 until `quartet.train.assign` has assigned credit. NaN at tokens whose value is not
+    trained."""
     media: tuple[Media, ...] = ()
     """Pictures for which placeholders are among the tokens."""
 

@@ -6,9 +6,14 @@ import torch
 from msgspec.structs import replace
 from tiny_batches import make_batch, make_call, make_model, make_trajectory, pack
 
+from quartet.registry import build
+from quartet.report.audit.retrace import StoredCredit, same_credit
 from quartet.telemetry.token_values import CallValues, assigned, packed_assignment, unpacked
+from quartet.train.assign import assign
+from quartet.train.packing import pack_batch
 from quartet.train.step import Learner
 from quartet.train.token_record import TokenRecord
+from quartet.train.train_batch import credited
 from quartet.types import Batch, Call, ReplayRule
 
 
@@ -59,6 +64,20 @@ def test_values_are_those_of_the_token_before_the_step(recipe, max_tokens):
                     logprobs = unpacked(found[member.rollout_id, index].logprobs)
                     assert logprobs == pytest.approx(truth(call), abs=2e-3)  # kept in half precision
     assert len(found) == 4  # the other two calls are too old
+
+
+def test_returns_that_only_some_tokens_have_are_kept_and_found_again(recipe):
+    """The credit `vl_dac` gives the first token of a call a return, and the others none."""
+    batch, setting = groups_of_two(), recipe(credit="vl_dac", loss={"terms": ["ppo_clip", "value"]})
+    learner, record = Learner(make_model(), setting), TokenRecord(batch)
+    anew = credited(batch, pack_batch(batch, 3), learner, [build(setting.credit)], nothing)
+    learner.update(learner.plan(anew.branches, 1, nothing), nothing, record.see)
+    stored = assign(batch, pack_batch(batch, 3), [StoredCredit(batch, record.calls())], {})
+    returns = np.concatenate([branch.returns_L[branch.trained_L] for branch in stored.branches])
+    assert 0 < np.isnan(returns).sum() < len(returns)
+    assert same_credit(stored.branches, anew.branches)
+    stored.branches[0].returns_L[:] = 7.0
+    assert not same_credit(stored.branches, anew.branches)
 
 
 def test_a_token_that_was_not_trained_has_no_values(recipe):

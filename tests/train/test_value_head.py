@@ -1,6 +1,7 @@
 """The value head: its estimates, its gradient, its place in a checkpoint, and that it learns returns."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from quartet.errors import CheckpointError
 from quartet.ledger.checkpoints import checkpoint_folder
 from quartet.registry import build
 from quartet.train.checkpoint import load_checkpoint, save_checkpoint
+from quartet.train.microbatch import Microbatch
 from quartet.train.packing import pack_batch
 from quartet.train.step import Learner
 from quartet.train.train_batch import credited
@@ -143,12 +145,39 @@ def test_values_of_the_states_are_learned(recipe: RecipeBuilder, name: str) -> N
     assert [train_step(number) for number in range(2, 25)][-1] > 0.9
 
 
-def rewarded(seed: int) -> Batch:
-    """Four answers of one token to each of two prompts."""
+def test_tokens_without_a_return_never_train_the_head(recipe: RecipeBuilder) -> None:
+    """Answers of four tokens, of which the first has a return, in two epochs of two minibatches: the head ends where it
+    ends if the other tokens have the weight 0, although their values move after the first optimizer step."""
+    train = {"value_learning_rate": 0.1, "minibatches": 2, "epochs": 2}
+    setting = recipe(credit="vl_dac", loss={"terms": ["value"]}, train=train)
+    batch, heads, losses = rewarded(1, answer_tokens=4), [], []
+    for change in (lambda microbatch: microbatch, targets_alone):
+        learner = learner_of(setting)
+        before = torch.cat([one.detach().flatten() for one in learner.head_parameters.values()])
+        packed = credited(batch, pack_batch(batch, 0), learner, [build(setting.credit)], nothing)
+        plan = [[change(one) for one in minibatch] for minibatch in learner.plan(packed.branches, 1, nothing)]
+        losses.append(learner.update(plan, nothing)["value_loss"])
+        heads.append(torch.cat([one.detach().flatten() for one in learner.head_parameters.values()]))
+        assert (heads[-1] - before).abs().max() > 0.1
+    torch.testing.assert_close(*heads)
+    assert losses[0] == pytest.approx(losses[1])
+
+
+def targets_alone(microbatch: Microbatch) -> Microbatch:
+    """The tokens without a return have the weight 0 and an absurd return."""
+    has_return_T = ~microbatch.returns_T.isnan()
+    assert 4 * has_return_T.sum() == len(has_return_T)
+    return replace(
+        microbatch, weights_T=microbatch.weights_T * has_return_T, returns_T=microbatch.returns_T.nan_to_num(50.0)
+    )
+
+
+def rewarded(seed: int, answer_tokens: int = 1) -> Batch:
+    """Four answers to each of two prompts."""
     random = np.random.default_rng(seed)
     groups = []
     for prompt, reward in (([1, 2, 3], 1.0), ([30, 31, 32], -1.0)):
-        calls = [make_call(prompt, [int(token)]) for token in random.integers(0, 50, 4)]
+        calls = [make_call(prompt, answer.tolist()) for answer in random.integers(0, 50, (4, answer_tokens))]
         groups.append([make_trajectory([call], reward) for call in calls])
     return make_batch(groups)
 

@@ -149,7 +149,7 @@ def same_credit(branches: Sequence[Branch], others: Sequence[Branch]) -> bool:
         one.trajectory_index == other.trajectory_index
         and np.array_equal(one.trained_L, other.trained_L)
         and np.array_equal(one.advantages_L[one.trained_L], other.advantages_L[one.trained_L])
-        and np.array_equal(one.returns_L[one.trained_L], other.returns_L[one.trained_L])
+        and np.array_equal(one.returns_L[one.trained_L], other.returns_L[one.trained_L], equal_nan=True)
         for one, other in zip(branches, others, strict=True)
     )
 

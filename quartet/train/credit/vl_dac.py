@@ -16,8 +16,8 @@ class VlDac(Credit):
 
     The value of a call is that of its first trained token, which has seen the observation and none of the response.
     Discount and trace count calls, so a long response does not decay the signal. The first trained token of a call has
-    the call's return; the others have their own values, so the loss term `value` does not train them. Calls without a
-    trained token are no steps; their rewards count for the step before. Groups play no part, so a group of one learns.
+    the call's return; the others have none (NaN), so the loss term `value` does not train them. Calls without a trained
+    token are no steps; their rewards count for the step before. Groups play no part, so a group of one learns.
     """
 
     class Settings(Section):
@@ -43,6 +43,6 @@ class VlDac(Credit):
         advantages_C = np.zeros(len(batch.calls))
         advantages_C[steps_S] = normalised(advantages_S, epsilon=1e-8)
         batch.assign_calls(advantages_C)
-        batch.returns_T[:] = np.where(batch.mask_T, batch.values_T, 0.0)
-        batch.returns_T[starts_S] += advantages_S
+        batch.returns_T[:] = np.nan
+        batch.returns_T[starts_S] = advantages_S + values_S
         batch.metrics |= explained_variance(advantages_S + values_S, values_S)

@@ -38,7 +38,7 @@ class LossInput(NamedTuple):
     branches_T: torch.Tensor
     """Index of the token's branch in the microbatch, from 0; a branch is never cut."""
     returns_T: torch.Tensor | None = None
-    """Returns assigned by credit."""
+    """Returns assigned by credit; NaN at tokens whose value is not trained."""
     entropies_T: torch.Tensor | None = None
     """Entropy of the distribution at temperature 1, in nats; carries a gradient if a term needs `entropies`."""
     reference_logprobs_T: torch.Tensor | None = None
@@ -73,6 +73,14 @@ class LossTerm(Part):
     def uses(self) -> frozenset[MemberUse]:
         """Return the uses of members to whose tokens the term applies."""
         return frozenset({MemberUse.FRESH, MemberUse.REPLAY})
+
+    def applies(self, tokens: LossInput) -> torch.Tensor | float:
+        """Return 1 at tokens to which the term applies, else 0: `[T]`, or one number for all tokens.
+
+        A token with 0 gets the weight 0. The other weights stay as they are, so the gradient does not depend on the
+        division into microbatches.
+        """
+        return 1.0
 
     @abstractmethod
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
