@@ -1,5 +1,7 @@
 """The verdict on a closed group: all filters in order, then the minimum number of members."""
 
+from msgspec.structs import replace
+
 from quartet.ledger import Ledger
 from quartet.manager.filter.base import Filter
 from quartet.types import Group, GroupState
@@ -19,7 +21,7 @@ class Judge:
         left_out = dict.fromkeys(_ids(group) - _ids(composed), "replay")
         for name, a_filter in self._filters.items():
             # A group with too few members is dropped anyway, whatever the filters return.
-            if len(composed.members) < self._min_rollouts:
+            if len(composed.compared) < self._min_rollouts:
                 break
             passed = a_filter.apply(composed)
             if isinstance(passed, str):
@@ -31,9 +33,9 @@ class Judge:
         members = [one for one in composed.members if one.replay is not None or one.rollout_id not in left_rollouts]
         own = list(dict.fromkeys(member.rollout_id for member in members if member.replay is None))
         stored = {member.rollout_id: member.replay for member in members if member.replay is not None}
-        if len(members) < self._min_rollouts or not own:
+        if len(replace(composed, members=members).compared) < self._min_rollouts or not own:
             return self._drop(group, "too_few_countable")
-        least = min(self._min_rollouts, len(own))  # stored members count towards the minimum
+        least = min(self._min_rollouts, len(own))  # stored members, but for anchors, count towards the minimum
         ledger = self._ledger.of(group.policy)
         ledger.groups.make_trainable(group.group_id, own, least, excluded=left_rollouts, replayed=stored)
         return GroupState.TRAINABLE, ""

@@ -59,6 +59,11 @@ class Group(Struct, frozen=True, kw_only=True):
     policy: str = MAIN
     """Policy whose trajectories the group compares."""
 
+    @property
+    def compared(self) -> list[GroupMember]:
+        """The members that are compared with each other: all but anchors."""
+        return [member for member in self.members if member.use is not MemberUse.ANCHOR]
+
 
 class Batch(Struct, frozen=True, kw_only=True):
     """The groups of one claim. A batch is one train step and commits at most one new policy."""

@@ -7,7 +7,7 @@ from quartet.actions.taken import taken_action
 from quartet.config import Filter
 from quartet.registry import build
 from quartet.report.totals import run_totals
-from quartet.types import Group, GroupMember, GroupState, Observation, Status, Task, Trajectory, Turn
+from quartet.types import Group, GroupMember, GroupState, Observation, ReplayRule, Status, Task, Trajectory, Turn
 from tests.ledger.samples import finish, manager_of, plan, recipe, trajectory
 
 SEEN = Observation(goal="", text="")
@@ -39,6 +39,17 @@ def rewards(*values: float) -> list[Trajectory]:
 def test_accuracy_band_includes_its_ends(successes, verdict):
     members = rewards(*[1.0] * successes, *[0.0] * (4 - successes))
     assert kept("accuracy_band", members, min_success=0.25, max_success=0.75) == verdict
+
+
+def test_an_anchor_is_no_success_of_its_group():
+    """Four failures and an imitated success: no rollout of the policy has solved the task."""
+    failed = group(*rewards(0.0, 0.0, 0.0, 0.0))
+    (success,) = rewards(1.0)
+    band = build(Filter.model_validate({"name": "accuracy_band", "min_success": 0.1}))
+    for rule, verdict in ((ReplayRule.ANCHOR, "too_hard"), (ReplayRule.STORED, 5)):
+        stored = GroupMember(rollout_id=9, trajectory=success, replay=rule)
+        passed = band.apply(replace(failed, members=[*failed.members, stored]))
+        assert (passed if isinstance(passed, str) else len(passed.members)) == verdict
 
 
 def test_overlong_leaves_out_what_was_cut_off_or_too_long():

@@ -81,6 +81,15 @@ def test_reference_data_joins_every_group_as_an_anchor(ledger):
     assert len(set(own)) == 3
 
 
+def test_an_anchor_does_not_make_a_group_large_enough(ledger):
+    """The minimum is two rollouts; one of them was not countable."""
+    rolled_out(ledger, 1.0, 0.0)
+    tick(ledger)
+    rolled_out(ledger, 0.0)
+    tick(ledger, name="reference")
+    assert run_totals(ledger).dropped_by_reason == {"too_few_countable": 1}
+
+
 @pytest.mark.parametrize(
     ("replay", "terms", "refused"),
     [

@@ -10,7 +10,10 @@ from quartet.types import Group
 
 
 class AccuracyBand(Filter):
-    """Drop groups whose success rate is below `min_success` (`too_hard`) or above `max_success` (`too_easy`)."""
+    """Drop groups whose success rate is below `min_success` (`too_hard`) or above `max_success` (`too_easy`).
+
+    Anchors do not count.
+    """
 
     class Settings(Section):
         min_success: Fraction = 0.1
@@ -27,7 +30,7 @@ class AccuracyBand(Filter):
     settings: Settings
 
     def apply(self, group: Group) -> Group | str:
-        success = sum(member.trajectory.success for member in group.members) / len(group.members)
+        success = sum(member.trajectory.success for member in group.compared) / len(group.compared)
         if success < self.settings.min_success:
             return "too_hard"
         return "too_easy" if success > self.settings.max_success else group

@@ -18,8 +18,9 @@ class Reference(Replay):
     """Add a demonstration or a stored success of the task to every group, as an anchor.
 
     Anchors are not compared with the group; a supervised loss term such as `nll` imitates them, so the policy does not
-    forget the reference data while it learns by reward. A group of a task without stored success gets none, and a group
-    of failures is kept for its anchor.
+    forget the reference data while it learns by reward. A group of a task without stored success gets none. The filter
+    `mixed_outcome` keeps a group of failures for its anchor. Anchors do not count towards
+    `admission.min_rollouts_per_group`, nor in the success rate of the filter `accuracy_band`.
     """
 
     class Settings(Section):
