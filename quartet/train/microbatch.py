@@ -42,6 +42,8 @@ class Microbatch:
     """Index of the token's trajectory in the batch."""
     groups_T: torch.Tensor
     """Index of the token's group in the batch."""
+    roles_T: torch.Tensor
+    """Index in the batch of the role that the token's trajectory has in its rollout."""
     uses_T: torch.Tensor
     """Use of the token's trajectory in the batch, as a number of `USE_NUMBERS`."""
     branches: tuple[Branch, ...]
@@ -94,7 +96,7 @@ def collate(rows: Sequence[Row], *, packed: bool, positions: Positions | None = 
         sources.append(places_M[trained - 1])
         tokens.append(_token_values(branch, trained, weight))
         lengths.append(len(trained))
-    targets, temperatures, logprobs, advantages, returns, lags, token_weights, trajectories, groups, uses = (
+    targets, temperatures, logprobs, advantages, returns, lags, token_weights, trajectories, groups, roles, uses = (
         torch.from_numpy(np.concatenate(part)) for part in zip(*tokens, strict=True)
     )
     return Microbatch(
@@ -110,6 +112,7 @@ def collate(rows: Sequence[Row], *, packed: bool, positions: Positions | None = 
         lags_T=lags,
         trajectories_T=trajectories,
         groups_T=groups,
+        roles_T=roles,
         uses_T=uses,
         branches=tuple(branches),
         position_ids_BL=_position_ids(branches, places, shape, positions) if packed or positions else None,
@@ -178,5 +181,6 @@ def _token_values(branch: Branch, trained: np.ndarray, weight: float) -> tuple[n
         np.full(count, weight, dtype=np.float32),
         np.full(count, branch.trajectory_index),
         np.full(count, branch.group_index),
+        np.full(count, branch.role_index),
         np.full(count, USE_NUMBERS[branch.use]),
     )

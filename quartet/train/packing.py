@@ -55,6 +55,8 @@ class Branch:
     trained."""
     media: tuple[Media, ...] = ()
     """Pictures for which placeholders are among the tokens."""
+    role_index: int = 0
+    """Index in the batch of the trajectory's role in its rollout."""
 
     @cached_property
     def content(self) -> np.ndarray:
@@ -121,11 +123,14 @@ def pack_batch(batch: Batch, max_lag: int) -> PackedBatch:
     branches: list[Branch] = []
     members: list[GroupMember] = []
     fresh: list[MemberTokens] = []
+    roles: dict[str, int] = {}
     for group_index, member in countable_members(batch):
         member_lags = _lags(batch, member.trajectory)
         too_old = [version for version, lag in member_lags.items() if lag > max_lag] if member.replay is None else []
         drafts = _draft_branches(member.trajectory.calls)
         own = [draft.freeze(len(members), group_index, member.use, member_lags, too_old) for draft in drafts]
+        role_index = roles.setdefault(member.trajectory.role, len(roles))
+        own = [replace(branch, role_index=role_index) for branch in own]
         branches += own if member.replay in (None, ReplayRule.STORED) else map(_without_logprobs, own)
         if member.replay is None:
             fresh.append(_tokens_of(member.trajectory, own))

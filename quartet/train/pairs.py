@@ -1,4 +1,4 @@
-"""Pairs of trajectories of a group, one better than the other."""
+"""Pairs of trajectories of a group with the same role, one better than the other."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,16 +29,19 @@ class Pairs(NamedTuple):
 
 
 def pairs_in_groups(tokens: "LossInput") -> Pairs:
-    """Return all pairs of trajectories of the same group with different advantages."""
-    assert tokens.trajectories_T is not None and tokens.groups_T is not None, "the trainer gives both"
+    """Return all pairs of trajectories of the same group and role with different advantages."""
+    assert tokens.trajectories_T is not None, "the trainer gives every token its trajectory"
+    assert tokens.groups_T is not None and tokens.roles_T is not None, "the trainer gives both"
     used_T = (tokens.weights_T != 0).to(tokens.logprobs_T.dtype)
     trajectories, members_T = tokens.trajectories_T.unique(return_inverse=True)
     none_P, zeros_N = members_T.new_zeros(0), used_T.new_zeros(len(trajectories))
     pairs = Pairs(none_P, none_P, members_T, used_T, zeros_N)
     lengths_N = pairs.sums(used_T)
     advantages_N = pairs.sums(tokens.advantages_T) / lengths_N.clamp(min=1)
-    groups_N = tokens.groups_T.new_zeros(len(trajectories)).scatter(0, members_T, tokens.groups_T)
-    is_better_NN = (groups_N[:, None] == groups_N) & (advantages_N[:, None] > advantages_N + TIE)
+    is_better_NN = advantages_N[:, None] > advantages_N + TIE
+    for key_T in (tokens.groups_T, tokens.roles_T):
+        keys_N = key_T.new_zeros(len(trajectories)).scatter(0, members_T, key_T)
+        is_better_NN &= keys_N[:, None] == keys_N
     is_better_NN &= (lengths_N[:, None] > 0) & (lengths_N > 0)
     better_P, worse_P = is_better_NN.nonzero().unbind(1)
     return pairs._replace(better_P=better_P, worse_P=worse_P)

@@ -298,6 +298,7 @@ def _loss_input(microbatch: Microbatch, scores: Scores) -> LossInput:
         lags_T=microbatch.lags_T,
         trajectories_T=microbatch.trajectories_T,
         groups_T=microbatch.groups_T,
+        roles_T=microbatch.roles_T,
     )
 
 

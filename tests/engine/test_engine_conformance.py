@@ -66,6 +66,7 @@ def trainer_logprobs(model: PreTrainedModel, request: GenerateRequest, token_ids
         lags_T=zeros_T.long(),
         trajectories_T=zeros_T.long(),
         groups_T=zeros_T.long(),
+        roles_T=zeros_T.long(),
         uses_T=zeros_T.long(),
         branches=(),
     )

@@ -54,6 +54,7 @@ def branches_of(numbers: Sequence[int] = ALL, seed: int = 0) -> LossInput:
         lags_T=torch.arange(NUM_TOKENS) % 4,
         trajectories_T=trajectories_T,
         groups_T=torch.tensor(GROUPS)[trajectories_T],
+        roles_T=torch.zeros_like(trajectories_T),
     )
     chosen = torch.cat([(owners == number).nonzero()[:, 0] for number in numbers])
     renumbered = torch.cat([torch.full((BRANCH_LENGTHS[number],), place) for place, number in enumerate(numbers)])

@@ -4,10 +4,16 @@ import math
 
 import pytest
 import torch
+from msgspec.structs import replace
+from tiny_batches import make_batch, make_call, make_trajectory
 
 from quartet.config import LossTerm
+from quartet.errors import ConfigError
 from quartet.registry import build
 from quartet.train.loss.base import LossInput
+from quartet.train.microbatch import collate
+from quartet.train.packing import pack_batch
+from quartet.train.rows import share_prompts
 
 BETA = 0.5
 DPO = build(LossTerm.model_validate({"name": "dpo", "beta": BETA}))
@@ -34,6 +40,7 @@ def rollouts(*members: tuple[int, float, list[float]]) -> LossInput:
         reference_logprobs_T=reference_T,
         trajectories_T=torch.tensor(trajectories),
         groups_T=torch.tensor(groups),
+        roles_T=torch.zeros(count, dtype=torch.long),
     )
 
 
@@ -68,6 +75,36 @@ def test_pairs_are_inside_a_group() -> None:
     loss, gradient, _ = evaluated(rollouts(*pair, (1, 0.1, [5.0] * 3), (1, 0.1, [-5.0] * 7), (2, 9.0, [3.0])))
     assert loss == pytest.approx(alone[0])
     assert gradient == pytest.approx([*alone[1], *[0.0] * 11])
+
+
+def test_pairs_are_of_one_role() -> None:
+    """Two solvers and two judges of a group: judges are compared with judges."""
+    solvers = [(0, 1.0, [0.4]), (0, -1.0, [0.2])]
+    judges = [(0, 3.0, [5.0, 5.0]), (0, 2.0, [-5.0])]
+    both = rollouts(*solvers, *judges)
+    loss, gradient, _ = evaluated(both._replace(roles_T=torch.tensor([0, 0, 1, 1, 1])))
+    alone = [evaluated(rollouts(*pair)) for pair in (solvers, judges)]
+    assert loss == pytest.approx((alone[0][0] + alone[1][0]) / 2)
+    assert gradient == pytest.approx([slope / 2 for _, slopes, _ in alone for slope in slopes])
+    assert evaluated(both)[0] != pytest.approx(loss)
+
+
+def test_a_trajectory_has_the_role_that_it_had_in_its_rollout() -> None:
+    calls = [make_call([1], [2, 3])]
+    members = [replace(make_trajectory(calls, 1.0), role=role) for role in ("solver", "judge", "solver")]
+    packed = pack_batch(make_batch([members, members[1:]]), 0)
+    assert [branch.role_index for branch in packed.branches] == [0, 1, 0, 1, 0]
+    microbatch = collate(
+        share_prompts(packed.branches, [1.0] * 5, share=False, max_tokens_per_microbatch=9), packed=True
+    )
+    assert microbatch.roles_T.tolist() == [0, 0, 1, 1, 0, 0, 1, 1, 0, 0]
+
+
+def test_forks_are_refused(recipe) -> None:
+    loss = {"terms": ["dpo"]}
+    recipe(loss=loss)
+    with pytest.raises(ConfigError, match="'dpo' compares whole trajectories, and the brancher 'entropy' forks"):
+        recipe(loss=loss, rollout={"brancher": "entropy"})
 
 
 def test_without_a_pair_there_is_no_loss() -> None:

@@ -55,6 +55,8 @@ class LossInput(NamedTuple):
     """Index of the token's trajectory in the batch."""
     groups_T: torch.Tensor | None = None
     """Index of the token's group in the batch."""
+    roles_T: torch.Tensor | None = None
+    """Index in the batch of the role that the token's trajectory has in its rollout."""
     minibatch_T: torch.Tensor | None = None
     """Result of the term's own `over_minibatch`, for the tokens of the microbatch."""
 

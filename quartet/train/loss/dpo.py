@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from quartet.config.section import PositiveFloat, Section
+from quartet.errors import ConfigError
+from quartet.registry import find
 from quartet.train.loss.base import LossInput, LossTerm, weighted_sums
 from quartet.train.pairs import pairs_in_groups
 
 if TYPE_CHECKING:  # the command line validates a recipe without loading torch
     import torch
 
+    from quartet.config import Recipe
+
 
 class Dpo(LossTerm):
-    """Mean over pairs of -log sigmoid(beta * (h_better - h_worse)), h = the sum of log pi - log pi_ref over a rollout.
+    """Mean over pairs of -log sigmoid(beta * (h_better - h_worse)), h = the sum of log pi - log pi_ref of a trajectory.
 
-    A pair is two trajectories of a group with different advantages (the mean over their tokens), so credit decides
-    which is better; a group of equals has none. Each pair of the minibatch weighs the same, whatever
-    `loss.aggregation` says. The two of a pair may be in different microbatches, so the slopes of the loss are computed
-    from the log-probs of the whole minibatch.
+    The sum is over its trained tokens. A pair is two trajectories of a group with the same role and different
+    advantages (the mean over their tokens), so credit decides which is better; a group of equals has none. Each pair of
+    the minibatch weighs the same, whatever `loss.aggregation` says. The two of a pair may be in different microbatches,
+    so the slopes of the loss are computed from the log-probs of the whole minibatch.
     """
 
     class Settings(Section):
@@ -29,10 +33,22 @@ class Dpo(LossTerm):
     needs = frozenset({"reference"})
     needs_minibatch = True
     metrics = {
-        "train/dpo_accuracy": "1: share of the pairs of the loss term `dpo` in the right order",
-        "train/dpo_margin_nats": "nats: mean margin of these pairs, before the factor `beta`",
+        "train/dpo_accuracy": "1: share of the pairs of the loss term `dpo` in the right order; 0 without a pair",
+        "train/dpo_margin_nats": "nats: mean margin of these pairs, before the factor `beta`; 0 without a pair",
     }
     source = "DPO, arXiv 2305.18290, equation 7"
+
+    @classmethod
+    def check(cls, settings: Any, recipe: Recipe) -> None:
+        super().check(settings, recipe)
+        for choice in (recipe.rollout.brancher, recipe.control.allocator):
+            part: Any = find(choice.kind, choice.name)
+            if part.may_fork:
+                raise ConfigError(
+                    f"the loss term 'dpo' compares whole trajectories, and the {choice.kind} {choice.name!r} forks "
+                    "rollouts: the tokens that a child shares with its parent are trained in the parent only",
+                    "use no forks, or another loss term",
+                )
 
     def over_minibatch(self, tokens: LossInput) -> torch.Tensor:
         """Return `[T, 4]`: slope of the loss in the token's log-prob, its share of the loss, accuracy and margin."""
