@@ -38,7 +38,8 @@ class Train(Section):
     adam_beta2: Fraction = 0.99
     """Decay of AdamW's second moment."""
     max_grad_norm: PositiveFloat = 1.0
-    """Gradients are clipped to this global norm."""
+    """The gradients of the policy and of the value head are clipped separately, each to this global norm. The metric
+    `train/gradient_norm` is the policy's."""
     max_batch_attempts: Positive = 2
     """Maximum number of attempts at a train step. If all fail, each group of the batch is computed alone. Groups that
     fail alone are dropped with the reason `quarantined`, or all groups if none fails alone, and the run continues."""
@@ -102,9 +103,9 @@ class Loss(Section):
     """Terms of the loss, for instance `["ppo_clip", {name = "kl", weight = 0.1}]`; a list replaces the default."""
     aggregation: Literal["token_mean", "sequence_mean", "branch_mean", "fixed_divisor"] = "token_mean"
     """Weight of tokens in the loss. `token_mean`: every token weighs the same; `sequence_mean`: every trajectory;
-    `branch_mean`: every branch, which with the loop `latest` is every turn; `fixed_divisor`: every token the same, in
-    all minibatches (Dr. GRPO): the sum over a trajectory's tokens / `divisor_tokens`, then the mean over
-    trajectories."""
+    `branch_mean`: every branch, which with the loop `latest` is every turn; `fixed_divisor`: every token the same,
+    by a weight that does not depend on lengths (Dr. GRPO): the sum over a trajectory's tokens / `divisor_tokens`, then
+    the mean over the minibatch's trajectories."""
     divisor_tokens: Positive | None = None
     """Divisor of `fixed_divisor`, for example the most response tokens of a trajectory."""
     replay_share: Fraction | None = None

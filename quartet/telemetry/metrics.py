@@ -156,7 +156,7 @@ declare(
     ("entropy_nats", "nats", "mean entropy of the trained tokens' distributions"),
     ("gap_k1_nats", "nats", "mean over fresh tokens of the log-prob at sampling minus the trainer's old log-prob"),
     ("gap_k3_nats", "nats", "the divergence of `gap_k1_nats` by Schulman's k3 estimator"),
-    ("gradient_norm", "1", "gradient norm before clipping, mean over optimizer steps"),
+    ("gradient_norm", "1", "gradient norm of the policy before clipping, mean over optimizer steps"),
     ("learning_rate", "1", "learning rate of the last optimizer step"),
     ("computed_tokens", "tokens", "positions that the model computes per epoch: with padding, shared prefixes once"),
     ("sequence_tokens", "tokens", "tokens of all training sequences"),

@@ -69,8 +69,8 @@ def branch_mean(branches: Sequence[Branch]) -> list[float]:
 
 
 def fixed_divisor(divisor_tokens: int, branches: Sequence[Branch]) -> list[float]:
-    """Weigh every token the same, whatever else is in the minibatch: the sum over a trajectory's trained tokens divided
-    by `divisor_tokens`, then the mean over trajectories."""
+    """Weigh every token the same, whatever the lengths of the trajectories: the sum over a trajectory's trained tokens
+    divided by `divisor_tokens`, then the mean over the minibatch's trajectories."""
     trajectories = {branch.trajectory_index for branch in branches}
     return [1 / (len(trajectories) * divisor_tokens) for _ in branches]
 

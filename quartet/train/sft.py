@@ -29,7 +29,7 @@ MAX_GRAD_NORM = 1.0
 STEPS_IN_SUMMARY = 20
 EXERCISES, DEMONSTRATIONS = "exercises", "demonstrations"
 Lesson = tuple[str, TokenBatch]
-"""Phase (`copy` or `demonstrations`) and batch of one optimizer step."""
+"""Phase (`exercises` or `demonstrations`) and batch of one optimizer step."""
 
 
 class Exercises(Protocol):

@@ -9,8 +9,8 @@ class DrGrpo(Credit):
     """Advantage: reward - group mean, the same at every token of a rollout.
 
     Dividing by the standard deviation gives more weight to tasks that are nearly always or nearly never solved. The
-    paper also removes the division by the response length; `loss.aggregation = "token_mean"` does the same: a token
-    weighs the same in a short and in a long rollout.
+    paper also divides the loss by a constant instead of the response length; `loss.aggregation = "fixed_divisor"` does
+    this. With the default `token_mean`, too, a token weighs the same in a short and in a long rollout of a minibatch.
     """
 
     source = "Dr. GRPO, arXiv 2503.20783"

@@ -13,8 +13,9 @@ class Mars(Credit):
 
     The mean is over the calls of the group's rollouts in the same role, so the players of a zero-sum game have
     baselines of their own. The released code forms it per batch for two players with fixed names, over distinct values;
-    here a role is any name, and rollouts of other tasks do not count. A role with one call in its group is 0 before the
-    batch's mean is subtracted.
+    here a role is any name, and rollouts of other tasks do not count. The released code also subtracts a player's mean
+    from the rewards of single turns before it sums them to returns; this step is left out. A role with one call in its
+    group is 0 before the batch's mean is subtracted.
     """
 
     class Settings(Section):
