@@ -11,7 +11,8 @@ from quartet.config import Recipe
 from quartet.train.assign import assign, needs_of
 from quartet.train.credit.base import Credit
 from quartet.train.packing import PackedBatch, pack_batch
-from quartet.train.step import Learner, Plan, Witness
+from quartet.train.scoring import Plan
+from quartet.train.step import Learner, Witness
 from quartet.types import Batch
 
 Phases = Callable[[str], AbstractContextManager[None]]

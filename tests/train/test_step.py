@@ -45,7 +45,7 @@ def branches_of(groups: list[list[Trajectory]], recipe: Recipe) -> list[Branch]:
 def gradient(recipe: Recipe, branches: list[Branch], *, share_prompts: bool = True) -> torch.Tensor:
     """Flat gradient of the first minibatch, before clipping."""
     learner = Learner(make_model(), recipe, {"reference": make_model(seed=1)})
-    learner._packed = share_prompts
+    learner.scorer.packed = share_prompts
     minibatch = learner.plan(branches, train_step=1, progress=nothing)[0]
     for microbatch, facts in zip(minibatch, learner._facts(minibatch, nothing), strict=True):
         learner._backward(microbatch, facts=facts)
