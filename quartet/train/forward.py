@@ -4,7 +4,9 @@ Most tokens of an agent's sequence are observations, so the output head, the lar
 at only a few percent of the positions.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
 from transformers import PreTrainedModel
@@ -37,17 +39,17 @@ def score(
 
     `sight` supplies the pictures for a model that reads pictures. With `entropy_gradient`, the entropies carry a
     gradient. Padding is on the right, so with causal attention no real token attends to it.
+
+    The pass goes through the model's own `forward`, since FSDP gathers and shards weights there.
     """
-    with attending_by_branch(model, microbatch) as mask_and_branches:
-        hidden_BLD = _decoder(model)(
+    with attending_by_branch(model, microbatch) as mask_and_branches, _head_at(model, microbatch.sources_T) as hidden:
+        logits_TV = model(
             input_ids=microbatch.ids_BL,
             position_ids=microbatch.position_ids_BL,
             use_cache=False,
             **(sight.inputs(microbatch) if sight else {}),
             **mask_and_branches,
-        ).last_hidden_state
-    hidden_TD = hidden_BLD.flatten(0, 1).index_select(0, microbatch.sources_T)
-    logits_TV = _head(model)(hidden_TD).float()
+        ).logits.float()
     if sight is not None:
         logits_TV = sight.without_placeholders(logits_TV)
     scaled_TV = (logits_TV / microbatch.temperatures_T.unsqueeze(1)).log_softmax(dim=-1)
@@ -55,31 +57,26 @@ def score(
     with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
         plain_TV = logits_TV.log_softmax(dim=-1)
         entropies_T = -(plain_TV.exp() * plain_TV).sum(dim=-1)
-    return Scores(logprobs_T, entropies_T, value_head(hidden_TD) if value_head is not None else None)
+    return Scores(logprobs_T, entropies_T, value_head(*hidden) if value_head is not None else None)
 
 
-@torch.no_grad()
-def require_plain_head(model: PreTrainedModel) -> None:
-    """Raise `ConfigError` for an architecture that changes the logits after the output matrix (soft-capping, scaling).
+@contextmanager
+def _head_at(model: PreTrainedModel, sources_T: torch.Tensor) -> Iterator[list[torch.Tensor]]:
+    """Apply the output head only at the positions `sources_T`; yield a list that gets the hidden states `[T, D]` there.
 
-    `score` applies only the decoder and the output matrix, so its log-probs would be wrong.
+    What the model does to the logits after the head, such as soft-capping, is elementwise and applies to `[T, V]` too.
     """
-    ids_1L = torch.arange(8, device=model.device).unsqueeze(0)
-    hidden_1LD = _decoder(model)(input_ids=ids_1L, use_cache=False).last_hidden_state
-    ours_1LV, theirs_1LV = _head(model)(hidden_1LD), model(input_ids=ids_1L, use_cache=False).logits
-    if not torch.allclose(ours_1LV.float(), theirs_1LV.float(), atol=1e-3, rtol=1e-3):
-        raise ConfigError(
-            f"{type(model).__name__} changes its logits after the output matrix, which the trainer does not do",
-            "use an architecture without logit scaling or soft-capping",
-        )
-
-
-def _decoder(model: PreTrainedModel) -> torch.nn.Module:
-    return getattr(model, model.base_model_prefix)
-
-
-def _head(model: PreTrainedModel) -> torch.nn.Module:
     head = model.get_output_embeddings()
     if head is None:
         raise ConfigError(f"{type(model).__name__} has no output matrix", "model.path must be a causal language model")
-    return head
+    hidden: list[torch.Tensor] = []
+
+    def select(head: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[torch.Tensor]:
+        hidden.append(inputs[0].flatten(0, 1).index_select(0, sources_T))
+        return (hidden[0],)
+
+    handle = head.register_forward_pre_hook(select)
+    try:
+        yield hidden
+    finally:
+        handle.remove()

@@ -16,7 +16,7 @@ from quartet.policy.rope import refuse_length_dependent_rope
 from quartet.train.aggregation import token_weights
 from quartet.train.assign import Passes
 from quartet.train.branch_attention import attends_everywhere
-from quartet.train.forward import Scores, require_plain_head, score
+from quartet.train.forward import Scores, score
 from quartet.train.linear import train_by_the_faster_library
 from quartet.train.microbatch import Microbatch, collate
 from quartet.train.packing import Branch
@@ -40,7 +40,6 @@ class Scorer:
         sight: Sight | None,
     ) -> None:
         for scored in (model, *frozen.values()):
-            require_plain_head(scored)
             refuse_length_dependent_rope(scored.config.get_text_config(), recipe.engine.max_context_tokens)
             train_by_the_faster_library(scored)
         self.packed = all(map(attends_everywhere, (model, *frozen.values())))
