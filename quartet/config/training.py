@@ -20,8 +20,7 @@ class Train(Section):
     max_tokens_per_microbatch: Positive = 4096
     """Maximum number of prompt and response tokens in one forward pass; a prompt shared by branches counts once.
     Attention repeats the prompt for each branch and pads branches to the longest one; this takes at most 4 times as
-    many
-    positions. Must be at least `engine.max_context_tokens`."""
+    many positions. Must be at least `engine.max_context_tokens`."""
     learning_rate: PositiveFloat = 3e-4
     """Peak learning rate of AdamW."""
     value_learning_rate: PositiveFloat = 1e-3
