@@ -1,11 +1,14 @@
-"""Names of the numbers that several displays show. Each definition has one name, which includes its window."""
+"""Names of the numbers that several displays show; the name of a figure over recent rollouts states its window.
+
+Each definition has one name.
+"""
 
 from quartet.report.standings import RECENT_ROLLOUTS, RECENT_TRAIN_STEPS
 
 RECENT_SUCCESS = f"training success, newest {RECENT_ROLLOUTS}"
 """Success rate of the newest countable training rollouts of one policy."""
 RECENT_LAG = f"mean lag, newest {RECENT_TRAIN_STEPS} steps"
-"""Mean lag in versions, over the fresh trajectories of the newest train steps of one policy."""
+"""Mean lag in train steps, over the fresh trajectories of the newest train steps of one policy."""
 TRAINING_ROLLOUTS = "training rollouts"
 """Number of training rollouts that ended since the run began; each counts once, without retries and late records.
 Evaluations and demonstrations are not counted."""

@@ -22,7 +22,7 @@ class PolicyStanding(Struct, frozen=True, kw_only=True):
     """Oldest version that an engine samples from; None if no engine has reported one."""
     train_step: int
     mean_lag: float | None
-    """Mean lag of the policy's newest 8 train steps, in versions; None before its first train step."""
+    """Mean lag in train steps over the newest 8 train steps of the policy; None before its first train step."""
     success_recent: float | None
     """Success rate of the policy's newest countable training rollouts (100 at most); None before the first rollout, and
     for a frozen policy."""
