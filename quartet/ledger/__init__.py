@@ -1,7 +1,8 @@
 """The ledger: the only contract between the modules of a run.
 
-`Ledger` opens a run's database; its parts hold the methods, one class and file for each: `ledger.rollouts.claim(...)`,
-`ledger.batches.commit(...)`. Every method that writes is one transaction and takes about a millisecond.
+`Ledger` opens a run's database. Its methods are grouped by subject, one class and file each:
+`ledger.rollouts.claim(...)`, `ledger.batches.commit(...)`. Most methods that write are one transaction of about a
+millisecond.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,10 +48,10 @@ class Ledger:
 
     def __init__(self, db: RunDatabase) -> None:
         self.db = db
-        """The database that all parts share, for statements of one's own."""
+        """The run's database, which `rollouts`, `groups` and the others share. Use it for custom statements."""
         self.run_dir = db.run_dir
         self.policy = db.policy
-        """Policy whose groups, batches and versions the parts are about; see `of`."""
+        """Policy whose groups, batches and versions `groups`, `batches` and `policies` read and write; see `of`."""
         self.trained, self.frozen = db.trained, db.frozen
         """Names of the run's policies: the trained ones, and those that only answer requests."""
         self.store = db.store
@@ -64,7 +65,8 @@ class Ledger:
 
     @classmethod
     def exists(cls, run_dir: Path) -> bool:
-        """Return whether a run has a ledger. One without tables does not count: its creator died before the commit."""
+        """Return whether a run has a ledger. A database without tables is not one: its creator died before the
+        commit."""
         if not has_database(run_dir):
             return False
         database = find_database(run_dir)
@@ -91,7 +93,8 @@ class Ledger:
 
         All arguments but `clock` hold for the whole run. `url` names a PostgreSQL database, or is empty for SQLite.
         `blobs_url` is the store of large blobs, or empty for the run's folder. Every rollout's sampling seed is derived
-        from `seed`. `trained` and `frozen` name the run's policies. `clock` replaces all other clocks, for tests.
+        from `seed`. `trained` and `frozen` name the run's policies. Tests pass `clock` to replace the clocks of the
+        database and of the process.
         """
         values: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
@@ -113,8 +116,8 @@ class Ledger:
     def open(cls, run_dir: Path, *, clock: Callable[[], float] | None = None, upgrade: bool = False) -> "Ledger":
         """Open the ledger of an existing run. Raises `LedgerError` if it is missing, damaged, too old or too new.
 
-        With `upgrade` an older schema is migrated. That needs the run's lock: running modules of an older Quartet could
-        not use the ledger any more.
+        With `upgrade` an older schema is migrated. The caller must hold the run's lock, because running modules of an
+        older Quartet could not use a migrated ledger.
         """
         probe = _run_database(run_dir, find_database(run_dir), {}, clock)
         try:
@@ -129,7 +132,8 @@ class Ledger:
     def view(cls, run_dir: Path) -> "Ledger":
         """Open the ledger of a run for reading only. The run may be active, finished, copied or on a read-only disk.
 
-        The cost does not depend on the size. Raises `LedgerError` if it is missing, too old or too new, and at writes.
+        Opening takes the same time for a large ledger. Raises `LedgerError` if the ledger is missing, too old or too
+        new; writes raise it too.
         """
         database = view_database(run_dir)
         try:

@@ -1,6 +1,6 @@
-"""Ends of rollout attempts with a record, as part of a transaction: finished, retried, recycled, evicted, or too late.
+"""End a rollout attempt that left a record: finish, retry, recycle or evict its rollout, or find the record too late.
 
-Each returns the kind of trajectory to store.
+The functions run inside the caller's transaction. Each returns the kind of trajectory to store.
 """
 
 import sqlalchemy as sa
@@ -41,7 +41,7 @@ _EVICT = Prepared(
     )
 )
 _CANCELLED = sa.select(rollouts.c.id).where(MINE, rollouts.c.status == Status.CANCELLED)
-"""The rollout's group closed during this attempt."""
+"""Select the rollout of an attempt if it was cancelled, because its group closed while the attempt ran."""
 
 
 def end_attempt(

@@ -1,6 +1,7 @@
-"""The batch state machine, claimed -> committed or claimed -> released, and its effect on groups and uses.
+"""The batch state machine: claimed -> committed, or claimed -> released. A roll-back releases committed batches.
 
-Every use of a trajectory is a row. A database index allows one live use of role `fresh` per trajectory.
+When a batch is claimed, one row of the table `uses` is written for each of its members. A database index allows one row
+of role `fresh` per trajectory that is not voided, so a trajectory is trained once in its own group.
 """
 
 import math
@@ -166,9 +167,9 @@ class Batches:
     def quarantine(self, batch: Batch, group_ids: Sequence[int], error: str) -> int:
         """Drop these groups of a failed batch permanently, and reset the failure counts of the batch's other groups.
 
-        Groups that another trainer has claimed or trained meanwhile are not dropped. Stored successes that joined the
-        dropped groups leave the pool, because they would spoil the next group that they join. Returns the number of
-        consecutive batches that lost groups this way without a committed train step between them.
+        Groups that another trainer has claimed or trained since the batch failed are not dropped. Stored successes that
+        joined a dropped group are removed from the pool, because they might make the next group fail too. Returns the
+        number of consecutive batches that lost groups this way without a committed train step between them.
         """
         with self._db.write() as connection:
             streak = quarantine(self._db, connection, batch, group_ids, error)
@@ -182,7 +183,7 @@ class Batches:
     def due_groups(self, groups: int, max_lag: int) -> int:
         """Return the number of unfinished groups that the next train step waits for (`on_late` "wait").
 
-        It is 0 with fewer than `groups` trainable groups.
+        The number is 0 if there are fewer than `groups` trainable groups.
         """
         policy = self._db.policy
         with self._db.read() as connection:
@@ -204,7 +205,8 @@ class Batches:
             self._db.set_value(step_limit_key(policy), last)
 
     def stop_claims(self) -> bool:
-        """Refuse further claims, so that the batches in training are the last; return True if there are none."""
+        """Refuse further claims, so that the batches in training are the last ones; return True if none is in
+        training."""
         with self._db.write() as connection:
             claimed = set(connection.execute(sa.select(batches.c.policy).where(CLAIMED)).scalars())
             for policy in self._db.trained:
@@ -213,7 +215,7 @@ class Batches:
         return not claimed
 
     def roll_back(self, train_step: int) -> int:
-        """Undo the policy's train steps after `train_step`, whose optimizer state is lost; return their number.
+        """Undo the policy's train steps after `train_step`, because their optimizer state is lost; return their number.
 
         Their groups become trainable again and their policies are marked rolled back. Version numbers are not reused.
         Open groups sample their next tokens from the remaining policy.

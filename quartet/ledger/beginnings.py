@@ -1,4 +1,7 @@
-"""Beginnings of forked rollouts: one blob for all children of a place, deleted when they have ended."""
+"""Beginnings of forked rollouts (children): the calls and the state that a child shares with its parent.
+
+All children of one fork point share one blob, which is deleted when they have ended.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -24,8 +27,11 @@ class Child(NamedTuple):
 
 
 def shared_calls(calls: Sequence[Call], call_index: int) -> list[Call]:
-    """Return the calls that a child shares with its parent, wholly borrowed, and the parent's next prompt, where there
-    is one, without a response: a child that is shown another one has diverged."""
+    """Return the calls that a child shares with its parent, with all tokens marked as borrowed.
+
+    The parent's next prompt, if there is one, follows as a call without a response. A child that receives another
+    prompt has diverged.
+    """
     shared = [replace(call, borrowed=len(call.prompt_ids) + len(call.response)) for call in calls[: call_index + 1]]
     following = [
         replace(call, response=TokenColumns(), borrowed=len(call.prompt_ids), finish_reason=FinishReason.ABORT)
@@ -41,7 +47,7 @@ def pack_child(blobs: BlobStore, place: Fork, beginning: Beginning) -> Child:
 
 
 def write_child(blobs: BlobStore, connection: Connection, child: Child | None) -> dict[str, int | str]:
-    """Store what a new rollout begins with; return the columns of its row that say where and how it begins."""
+    """Store the beginning of a new rollout; return the columns of the rollout's row that refer to it."""
     if child is None:
         return {}
     blobs.write_shared(connection, [child.beginning], child.deletions)
@@ -54,7 +60,7 @@ def write_child(blobs: BlobStore, connection: Connection, child: Child | None) -
 
 
 def load_shared(blobs: BlobStore, lease: RolloutLease) -> Beginning:
-    """Return what a child shares with its parent; nothing where the rollout begins with a reset.
+    """Return what a child shares with its parent; an empty `Beginning` if the rollout begins with a reset.
 
     Raises `DamagedBlobError`.
     """

@@ -39,16 +39,18 @@ _INSERT = Prepared(
         for name, insert in (("sqlite", sqlite.insert), ("postgresql", postgresql.insert))
     }
 )
-"""An existing blob is written again, which repairs a damaged one."""
+"""Statement that writes a blob. If the blob exists, its data is written again, which repairs damage, and `uses` grows
+by 1."""
 _INSERT_ONCE = Prepared(
     {
         name: insert(blobs).values(_ROW).on_conflict_do_nothing(index_elements=["digest"])
         for name, insert in (("sqlite", sqlite.insert), ("postgresql", postgresql.insert))
     }
 )
+"""Statement that writes a blob if it does not exist yet."""
 
 DELETIONS = "blob_deletions"
-"""Key of the number of deletions among the run's values."""
+"""Key of the run's value that counts the deletions of blobs."""
 _COUNT = run_values.c.key == DELETIONS
 _DISK_FAULTS = (errno.EIO, errno.EISDIR)
 """Errors of a read that mean lost content; any other error is a problem of the machine."""
@@ -85,7 +87,7 @@ class BlobStore:
     def pack(self, data: bytes) -> Blob:
         """Hash and compress bytes, outside of any transaction. A large blob is in its file when this returns.
 
-        Raises `BlobTooLargeError`, and `SetupError` on a full disk; it then leaves no file behind.
+        Raises `BlobTooLargeError`, and `SetupError` on a full disk, which leaves no file behind.
         """
         blob = self._compressed(data)
         if not blob.in_database:
@@ -101,8 +103,9 @@ class BlobStore:
     def write_shared(self, connection: Connection, shared: Iterable[Blob], deletions: int) -> None:
         """Write blobs of `pack_shared`: like `write`, but an existing blob is not rewritten.
 
-        `deletions` is the result of `deletions` before they were packed. A file that was deleted since is written
-        again. It cannot be deleted before the commit: no write transaction runs during one that deletes.
+        The argument `deletions` is the result of the method `deletions` before the blobs were packed. If it has grown
+        since then, missing files are written again. No file can be deleted before the commit, since no other write
+        transaction runs during one that deletes.
         """
         deleted = self.deletions_in(connection) != deletions
         for blob in shared:
@@ -126,7 +129,7 @@ class BlobStore:
         return connection.execute(sa.select(run_values.c.value).where(_COUNT)).scalar() or 0
 
     def write(self, connection: Connection, blob: Blob) -> None:
-        """Store a small blob as part of a transaction; a large one is already in its file."""
+        """Store a small blob inside the caller's transaction; a large one is already in its file."""
         if blob.in_database:
             _INSERT(connection, digest=bytes.fromhex(blob.digest), data=blob.data)
 
@@ -155,7 +158,8 @@ class BlobStore:
         connection.execute(sa.delete(blobs).where(mine, blobs.c.uses < 1))
 
     def delete(self, connection: Connection, digests: Iterable[str]) -> None:
-        """Delete blobs from the database or their files; missing ones are ignored. No other write may run meanwhile."""
+        """Delete blobs from the database or their files; missing ones are ignored. The transaction must exclude other
+        writes."""
         count = self.deletions_in(connection) + 1
         if not connection.execute(sa.update(run_values).where(_COUNT).values(value=count)).rowcount:
             connection.execute(sa.insert(run_values).values(key=DELETIONS, value=count))
@@ -178,7 +182,7 @@ class BlobStore:
             declared_bytes = zstandard.frame_content_size(compressed)
             if not 0 <= declared_bytes <= LARGEST_BLOB_BYTES:
                 return DamagedBlobError(
-                    f"blob {digest} declares {_size(declared_bytes)}, the limit is {LARGEST_BLOB_BYTES}"
+                    f"blob {digest} declares {_size(declared_bytes)}, above the limit of {LARGEST_BLOB_BYTES}"
                 )
             data = zstandard.ZstdDecompressor().decompress(compressed)
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Cancel rollouts together with their forks: a child does not count if its parent has no final record."""
+"""Cancel rollouts and their forks. A fork (child) does not count if its parent has no final record."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from quartet.types import RolloutState, Status
 
 
 def cancel_rollouts(db: RunDatabase, connection: Connection, unwanted: sa.ColumnElement[bool]) -> int:
-    """Cancel the unfinished ones among the `unwanted` rollouts, and their forks. Return their number, without the
+    """Cancel those of the `unwanted` rollouts that are unfinished, and their forks. Return the number without the
     forks."""
     ids = _end_as_cancelled(db, connection, unwanted, rollouts.c.state != RolloutState.FINISHED)
     cancel_forks(db, connection, ids)
@@ -36,8 +36,8 @@ def cancel_forks(db: RunDatabase, connection: Connection, parents: Sequence[int]
 
 
 def _shrink_groups(db: RunDatabase, connection: Connection, forks: Sequence[int]) -> None:
-    """Reduce the number of members that the groups of cancelled forks need to close. A group deadline that had not
-    started starts now."""
+    """Reduce the number of members that the groups of cancelled forks need to close. Start the deadline of a group that
+    has none yet."""
     gone = sa.select(sa.func.count()).where(rollouts.c.id.in_(forks), rollouts.c.group_id == groups.c.id)
     smaller = {
         "enough": groups.c.enough - gone.scalar_subquery(),

@@ -1,4 +1,4 @@
-"""Choice of the groups of a batch, and its claim, as part of a transaction."""
+"""Choice of the groups of a batch, and the claim of the batch. The functions run inside the caller's transaction."""
 
 import sys
 from typing import NamedTuple
@@ -29,7 +29,7 @@ GROUPS_OF_BATCH = (
 )
 FRESH_OF_BATCH = MEMBERS.join(groups, trajectories.c.group_id == groups.c.id).where(groups.c.batch_id == _BATCH)
 REPLAYED_OF_BATCH = REPLAYED.join(groups, replays.c.group_id == groups.c.id).where(groups.c.batch_id == _BATCH)
-"""Groups of a batch, and its members by the role of their use."""
+"""Statements that select the groups of a batch, its fresh members, and its replayed members."""
 
 
 class BatchClaim(Struct, frozen=True, kw_only=True):
@@ -84,7 +84,8 @@ def waiting_groups(connection: Connection, policy: str) -> list[WaitingGroup]:
 
 
 def count_due(connection: Connection, policy: str, waiting: list[WaitingGroup], count: int, max_lag: int) -> int:
-    """Return the number of unfinished groups that a batch of `count` waiting ones has to wait for (`due_groups`)."""
+    """Return the number of unfinished groups that must end before `count` of the waiting groups are claimed
+    (`due_groups`)."""
     if len(waiting) < count:
         return 0
     unfinished = connection.execute(_UNFINISHED.where(groups.c.policy == policy)).scalars()
@@ -96,7 +97,7 @@ def count_due(connection: Connection, policy: str, waiting: list[WaitingGroup], 
 def lease_groups(
     db: RunDatabase, connection: Connection, trainer: str, train_step: int, group_ids: list[int], lease_seconds: float
 ) -> BatchClaim:
-    """Claim a batch of these groups, with one use for each of its members."""
+    """Claim a batch of these groups, and write a row of `uses` for each of its members."""
     start_version = newest(connection, db.policy).version
     batch = {
         "policy": db.policy,

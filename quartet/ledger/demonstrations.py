@@ -1,4 +1,5 @@
-"""Demonstrations: successes from outside this run, stored as ordinary rows and entered into the success pool."""
+"""Demonstrations: successful trajectories from outside this run, stored as finished rollouts and put into the success
+pool."""
 
 from typing import Any
 

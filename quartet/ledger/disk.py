@@ -15,7 +15,7 @@ from quartet.types import Purpose, RolloutState
 
 
 class Disk:
-    """Disk space of the run's blobs: counted and freed."""
+    """Disk space of the run's blobs: count it, and free it."""
 
     def __init__(self, db: RunDatabase) -> None:
         self._db = db
@@ -23,7 +23,8 @@ class Disk:
     def blob_bytes(self, after: int = 0) -> tuple[int, int]:
         """Return the bytes of the blobs of all trajectories with an id above `after`, and the highest id counted.
 
-        With that id as the next `after`, each row is read once. Pictures count once, a record shared by two rows twice.
+        Passing that id as the next `after` reads each row once. A picture counts once; a record that two rows share
+        counts twice.
         """
         sizes = sa.select(sa.func.sum(trajectories.c.blob_bytes), sa.func.max(trajectories.c.id))
         with self._db.read() as connection:
@@ -31,15 +32,15 @@ class Disk:
             return int(total or 0) + picture_bytes(connection, after), last or after
 
     def beginning_bytes(self) -> int:
-        """Return the bytes of the beginnings of children that have not ended, or were not deleted since."""
+        """Return the bytes of the stored beginnings of forked rollouts (children)."""
         different = sa.select(rollouts.c.beginning, rollouts.c.beginning_bytes).where(HAS_BEGINNING).distinct()
         with self._db.read() as connection:
             total = sa.select(sa.func.sum(different.subquery().c.beginning_bytes))
             return int(connection.execute(total).scalar() or 0)
 
     def drop_beginnings(self) -> int:
-        """Delete the beginnings of children that have ended, unless other children begin with the same. Return the
-        number of blobs deleted."""
+        """Delete the beginnings of children that have ended, unless another child shares the beginning. Return the
+        number of deleted blobs."""
         ended = (HAS_BEGINNING, rollouts.c.state == RolloutState.FINISHED)
         with self._db.read() as connection:
             digests = set(connection.execute(sa.select(rollouts.c.beginning).where(*ended)).scalars())
@@ -54,7 +55,7 @@ class Disk:
     def drop_pictures(self, limit: int, checkpoint_step: int) -> tuple[int, int]:
         """Drop the pictures of the oldest `limit` rollouts that are over and not needed.
 
-        Returns the number of rollouts whose pictures were dropped, and the bytes freed. The latter may be 0 while other
+        Returns the number of rollouts whose pictures were dropped, and the freed bytes. No bytes are freed while other
         rollouts refer to the same pictures.
         """
         oldest = (
@@ -83,10 +84,10 @@ class Disk:
         """Delete the records and pictures of old rollouts whose groups are over; their rows stay, without a blob.
 
         Reads the oldest `limit` trajectories with an id above `after`. A rollout is old if it was created before
-        `created_before` (Unix seconds), or if it has no token of version `version_below` or newer. Kept are
-        demonstrations, entries of the success pool, stored members of groups to be trained, and trajectories trained
-        after train step `checkpoint_step`. Large records are left to `collect_garbage`. Returns the bytes deleted and
-        the id up to which all rows are old; with it as the next `after`, each row is read once.
+        `created_before` (Unix seconds), or if it has no token of version `version_below` or newer. Demonstrations,
+        entries of the success pool, stored members of groups to be trained, and trajectories trained after train step
+        `checkpoint_step` are kept. Large records are left to `collect_garbage`. Returns the deleted bytes and the id up
+        to which all rows are old; passing that id as the next `after` reads each row once.
         """
         page = (
             sa.select(

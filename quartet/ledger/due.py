@@ -2,11 +2,11 @@
 
 Every train step increases the lag of all tokens by 1. So a group whose oldest token has lag l must be trained in this
 step or in one of the next `max_lag - l` steps. Trainable groups are taken oldest first, `groups_per_batch` per step.
-All groups are trained in time if and only if, for every lag, the groups of that lag or more fit into the steps left.
-This is the demand bound of earliest-deadline-first scheduling with unit-size jobs.
+All groups are trained in time if and only if, for every lag, the groups of that lag or more fit into the remaining
+steps. This is the demand bound of earliest-deadline-first scheduling with unit-size jobs.
 
-Liveness: a step waits only for unfinished groups, and each of them ends by its deadline. New groups never get as old as
-these: a group is admitted at the version that the engine serves, which only a roll-back lowers.
+Liveness: a step waits only for unfinished groups, and each of them ends by its deadline. Groups admitted later are
+younger, since a group is admitted at the version that the engine serves, and only a roll-back lowers that version.
 """
 
 from collections.abc import Sequence

@@ -83,14 +83,14 @@ class Evaluations:
 
 
 _OF_THE_GROUP = trajectories.c.policy == groups.c.policy
-"""Excludes trajectories of other policies in the rollout."""
+"""Condition that a trajectory is of the policy that its group evaluates, not of another policy in the rollout."""
 
 
 def read_results(connection: Connection, tag: str) -> dict[str, FamilyResult]:
     """Return the results of an evaluation's finished rollouts by task family.
 
     A timeout is a failed episode; otherwise slow failures would raise a policy's success rate. Infrastructure failures
-    do not depend on the policy and are uncounted.
+    do not depend on the policy, so they are counted separately (`uncounted`).
     """
     solved = sa.case((sa.and_(trajectories.c.counted, trajectories.c.success), 1), else_=0)
     has_result = sa.or_(trajectories.c.counted, trajectories.c.status == Status.TRUNCATED_TIME)

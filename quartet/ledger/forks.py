@@ -29,11 +29,13 @@ class Forks:
         most_forks: int,
         state: EpisodeState | None = None,
     ) -> list[int]:
-        """Queue `count` children of a running rollout that share its `calls` up to `call_index` and answer the next
-        prompt anew, but not more than `most_forks` in the whole group. Return their ids.
+        """Queue `count` children of a running rollout, as long as the group has at most `most_forks` forks; return
+        their ids.
 
-        They begin in the `state` of its environment, or, without one, by repeating its actions. If the attempt forked
-        after that call before, its children from then are returned. Raises `LeaseLostError` if the lease was lost.
+        A child shares the parent's `calls` up to `call_index` and samples a new response to the next prompt. It begins
+        in the `state` of the parent's environment or, without `state`, by repeating the parent's actions. If this
+        attempt has already forked after that call, its existing children are returned. Raises `LeaseLostError` if the
+        lease was lost.
         """
         place = Fork(rollout_id=lease.rollout_id, call_index=call_index)
         beginning = Beginning(calls=shared_calls(calls, call_index), state=state)
@@ -53,9 +55,10 @@ class Forks:
         return earlier or queued
 
     def cancel(self, lease: RolloutLease) -> None:
-        """Cancel the forks of a running rollout, because its attempt took another way than those before it.
+        """Cancel the forks of a running rollout, because this attempt has sampled other calls than the attempt that
+        forked.
 
-        A lease that is already lost is ignored: its forks are cancelled already.
+        A lease that is already lost is ignored, since its forks are already cancelled.
         """
         with self._db.write() as connection:
             if connection.execute(IS_HELD, attempt_of(lease)).first():

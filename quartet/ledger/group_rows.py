@@ -1,4 +1,4 @@
-"""Rows of groups, as part of a transaction: admitted, closed, and moved from state to state."""
+"""Admit groups, close them, and change their state, inside the caller's transaction."""
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -20,7 +20,7 @@ _HAS_ENOUGH = sa.and_(
 )
 _UNFINISHED = sa.exists().where(rollouts.c.group_id == groups.c.id, rollouts.c.state != RolloutState.FINISHED)
 ROUND_HAS_ENDED = sa.or_(~_UNFINISHED, _HAS_ENOUGH)
-"""All members of a group are finished, or enough of them countable."""
+"""Condition that a group's round has ended: all its rollouts are finished, or enough of them are countable."""
 
 
 def admit_group(db: RunDatabase, connection: Connection, plan: RolloutPlan) -> int:

@@ -1,10 +1,11 @@
 """The group state machine: open -> closed -> trainable -> claimed -> trained, or -> dropped with a reason.
 
-The first half: admission, growth, closing, and the filters' verdict. Claiming and training are in `batches.py`.
+This file has admission, growth, closing, and the filters' verdict. Claiming and training are in `batches.py`.
 
 A group compares trajectories of one policy. If several policies of a run are trained, each has a group for the same
-rollouts: the first has the rollouts, the others are beside it (`rollouts_of`) and open and close with it. After the
-verdicts they are independent: one policy may train on its group while that of another waits, or is dropped.
+rollouts. The first group owns the rollouts. The others are beside it (`rollouts_of`), and open and close with it. After
+the filters' verdicts the groups are independent: one policy may train on its group while the group of another policy
+waits or is dropped.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +28,7 @@ from quartet.ledger.version_list import read_versions, version_list
 from quartet.types import BatchState, Group, GroupState, Purpose, ReplayRule, RolloutPlan, Round
 
 _HAS_ROLLOUTS = groups.c.rollouts_of.is_(None)
-"""The group is not beside another policy's group."""
+"""Condition that a group owns its rollouts: it is not beside another policy's group."""
 _STEPS = sa.select(sa.func.coalesce(sa.func.max(batches.c.train_step), 0))
 _OUTCOME = {
     "countable": sa.select(sa.func.count()).where(COUNTED).scalar_subquery(),
@@ -37,7 +38,7 @@ _OUTCOME = {
         batches.c.state == BatchState.COMMITTED, batches.c.policy == groups.c.policy
     ).scalar_subquery(),
 }
-"""Written with the verdict: what control reads of a group later."""
+"""Columns of a group that are written with the verdict, for control to read later."""
 
 
 class Groups:
@@ -54,8 +55,11 @@ class Groups:
         return group_id
 
     def admit_if(self, plan: RolloutPlan, *, versions_behind: int, settled: bool) -> bool:
-        """Admit a group unless an engine serves a policy more than `versions_behind` behind the newest, or, with
-        `settled`, has neither loaded nor refused the newest. Return whether it was admitted."""
+        """Admit a group and return True, or return False if an engine is too far behind the newest policy.
+
+        An engine is too far behind if it serves a policy more than `versions_behind` train steps older than the newest
+        one or, with `settled`, if it has neither loaded nor refused the newest one.
+        """
         db = self._db
         with db.write() as connection:
             in_pace = most_versions_behind(connection, db.trained) <= versions_behind
@@ -112,13 +116,12 @@ class Groups:
         return self._ids([Purpose.TRAIN], GroupState.OPEN, ROUND_HAS_ENDED, _HAS_ROLLOUTS)
 
     def end_round(self, group_id: int, more: Callable[[Group], Round]) -> bool:
-        """Grow an open group whose round has ended by the result of `more`, or close it if that is empty, in one
-        transaction. Return whether it grew.
+        """Add the result of `more` to an open group whose round has ended, or close the group if the result is empty.
 
-        `more` is called before that transaction, and again if a member was added or lost meanwhile. A group that
-        waits for members, because a running one was forked, is left as it is. Raises `LedgerError` if the group is
-        not open, or if a fork names a rollout of another group, one without a record, or a call that it does not
-        have.
+        Return whether the group grew. This is one transaction. `more` is called before it, and again if the group's
+        members have changed in between. A group that waits for members, because a running one was forked, is not
+        changed. Raises `LedgerError` if the group is not open, or if a fork names a rollout of another group, one
+        without a record, or a call that it does not have.
         """
         grew = None
         while grew is None:
@@ -137,8 +140,8 @@ class Groups:
         return bool(grown)
 
     def close(self, group_id: int) -> None:
-        """Close an open group and those beside it. Unfinished members are cancelled with their forks; what they append
-        later is `late`. Raises `LedgerError` if the group is not open."""
+        """Close an open group and those beside it. Unfinished members are cancelled with their forks; trajectories that
+        they append later are `late`. Raises `LedgerError` if the group is not open."""
         with self._db.write() as connection:
             cancelled = close_group(self._db, connection, group_id)
         if cancelled:
@@ -173,9 +176,10 @@ class Groups:
     ) -> None:
         """Move a closed group that passed the filters to the trainable ones.
 
-        `kept` are rollout ids of its own members; the other countable ones stay stored, marked with the reason that
-        `excluded` gives (rollout id -> reason). `replayed` are stored rollouts that join. If blobs are lost later, the
-        group is dropped as soon as a joined rollout is gone, or fewer than `min_countable` of its own are left.
+        `kept` are rollout ids of the group's own members. Its other countable members stay stored, marked with their
+        reason in `excluded` (rollout id -> reason). `replayed` are stored rollouts that join the group. If blobs are
+        lost later, the group is dropped once a joined rollout is lost or fewer than `min_countable` of its own members
+        are left.
         """
         with self._db.write() as connection:
             _exclude(connection, group_id, list(kept), excluded or {})
@@ -200,12 +204,12 @@ class Groups:
         """Drop a closed group that the filters refuse."""
         with self._db.write() as connection:
             move_group(connection, group_id, GroupState.CLOSED, GroupState.DROPPED, **_OUTCOME, reason=reason)
-        self._db.notifier.notify("trainer", "engine")  # a batch may have waited for it
+        self._db.notifier.notify("trainer", "engine")  # a batch may have waited for this group
 
     def cancel_unfinished(self) -> int:
         """Drop all open groups at the end of training, evaluations too, reason `training_ended`; return their number.
 
-        Their unfinished rollouts are cancelled. Trainable groups stay, a resumed run may train on them.
+        Their unfinished rollouts are cancelled. Trainable groups stay, since a resumed run may train on them.
         """
         open_groups = (groups.c.state == GroupState.OPEN,)
         dropped = {"state": GroupState.DROPPED, "reason": "training_ended", "closed_at": self._db.clock()}

@@ -1,8 +1,8 @@
-"""Growth of open groups, as part of a transaction: children of their rollouts, and further rounds that control adds.
+"""Growth of open groups: forks of their rollouts (children), and further rounds that control adds.
 
-A child names its parent and the last call that it shares with it. What it shares is stored as the `Beginning` that its
-attempts go on from, so a child never waits for its parent. Children belong to the attempt that forked them: when that
-ends without a final record, and is not recycled, they are cancelled with it.
+A child names its parent and the last call that it shares with it. The shared calls are stored as the child's
+`Beginning`, so a child never waits for its parent. Children belong to the attempt that forked them. If that attempt
+ends without a final record and is not recycled, they are cancelled.
 """
 
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ from quartet.types import Beginning, Fork, GroupState, RolloutState, Root
 
 
 def packed_child(db: RunDatabase, group_id: int, one: Root | Fork) -> Child | None:
-    """Return what is to be queued: a child, or None for a rollout that begins with a reset. Runs outside of any
-    transaction. Raises `LedgerError` if the fork names a rollout of another group, one without a record, or a call that
-    it does not have."""
+    """Return the child to queue, packed outside of any transaction, or None for a rollout that begins with a reset.
+    Raises `LedgerError` if the fork names a rollout of another group, one without a record, or a call that it does not
+    have."""
     if isinstance(one, Root):
         return None
     with db.read() as connection:
@@ -38,8 +38,8 @@ def packed_child(db: RunDatabase, group_id: int, one: Root | Fork) -> Child | No
 
 
 def grow(db: RunDatabase, connection: Connection, group_id: int, wanted: Sequence[Child | None]) -> list[int]:
-    """Queue new members of a group, and return their ids; none when the group is not open. Its deadline counts from
-    their first lease."""
+    """Queue new members of a group and return their ids; queue none if the group is not open. The group's deadline
+    restarts at the first lease of a new member."""
     count = len(wanted)
     larger = sa.update(groups).where(groups.c.id == group_id, groups.c.state == GroupState.OPEN)
     sizes = {"num_rollouts": groups.c.num_rollouts + count, "enough": groups.c.enough + count}
@@ -56,8 +56,8 @@ def grow(db: RunDatabase, connection: Connection, group_id: int, wanted: Sequenc
 
 
 def ended_round(connection: Connection, group_id: int) -> tuple[int, ...] | None:
-    """Return the size of a group and its countable trajectories, by which an allocator decides on its next round; None
-    while members are waited for."""
+    """Return the size of a group and the ids of its countable trajectories, from which an allocator decides on the next
+    round. Return None while the group waits for members."""
     size = sa.select(groups.c.num_rollouts).where(groups.c.id == group_id, ROUND_HAS_ENDED)
     num_rollouts: int | None = connection.execute(size).scalar()
     counted = (trajectories.c.group_id == group_id, trajectories.c.counted)

@@ -1,4 +1,4 @@
-"""Leases on rollouts: statements that only match while an attempt holds its lease, and the lease as a record.
+"""Leases on rollouts: statements that match only while an attempt holds its lease, and the record `RolloutLease`.
 
 Every write of a worker is conditional on the attempt number of its lease, which increases with every claim.
 """
@@ -41,12 +41,12 @@ def queued(purpose: Purpose) -> sa.Select[Any]:
 
 
 def lease_rows(connection: Connection, ids: list[int]) -> dict[int, Any]:
-    """Return what `lease_of` needs, by rollout id."""
+    """Return the rows from which `lease_of` makes leases, by rollout id."""
     return {row.id: row for row in connection.execute(_LEASES.where(rollouts.c.id.in_(ids)))}
 
 
 def lease_of(row: Any, run_seed: int) -> RolloutLease:
-    """Return the lease of a row of `lease_rows`."""
+    """Return the lease that a row of `lease_rows` describes."""
     return RolloutLease(
         rollout_id=row.id,
         group_id=row.group_id,

@@ -18,7 +18,8 @@ MEMBERS = (
     .where(trajectories.c.counted, trajectories.c.excluded == "")
     .order_by(trajectories.c.group_id, rollouts.c.index, trajectories.c.id)
 )
-"""Trajectories that count in their group, by rollout index; the parts of a rollout are in their stored order."""
+"""Select the trajectories that count in their group, ordered by the index of their rollout, then as they were
+stored."""
 REPLAYED = (
     sa.select(
         *(trajectories.c[name] for name in ("id", "rollout_id", "blob")),
@@ -30,7 +31,7 @@ REPLAYED = (
     .where(trajectories.c.counted)
     .order_by(replays.c.id)
 )
-"""Stored trajectories with the group that each of them joined, and the replay rule."""
+"""Select the stored trajectories that joined groups, with the joined group and the replay rule."""
 WAITING = (groups.c.purpose == Purpose.TRAIN, groups.c.state == GroupState.TRAINABLE)
 """Condition for groups that wait for a trainer; admission bounds their number."""
 
@@ -62,7 +63,8 @@ def mark_damaged(db: RunDatabase, connection: Connection, damaged: dict[int, str
 
 
 def drop_too_small(connection: Connection) -> None:
-    """Drop waiting groups that damage left with too few members of their own, or without a stored member."""
+    """Drop waiting groups that, because of damaged blobs, have too few members of their own or have lost a replayed
+    member."""
     own = (trajectories.c.group_id == groups.c.id, trajectories.c.counted, trajectories.c.excluded == "")
     count = sa.select(sa.func.count()).select_from(trajectories).where(*own).scalar_subquery()
     joined = replays.join(trajectories, replays.c.trajectory_id == trajectories.c.id)
@@ -74,7 +76,7 @@ def drop_too_small(connection: Connection) -> None:
 
 
 def drop_groups(connection: Connection, group_ids: list[int], reason: str) -> None:
-    """Drop groups with a reason; they belong to no batch any more."""
+    """Drop groups with a reason, and remove them from their batches."""
     dropped = {"state": GroupState.DROPPED, "reason": reason, "batch_id": None}
     connection.execute(sa.update(groups).where(groups.c.id.in_(group_ids)).values(dropped))
 

@@ -1,6 +1,6 @@
 """Schema migrations from one version to the next, run inside the transaction that upgrades an older ledger.
 
-Ledgers of versions 1 and 2 are SQLite files. PostgreSQL is supported since version 3, so later steps serve both.
+Ledgers of versions 1 and 2 are SQLite files. PostgreSQL is supported since version 3, so later migrations work on both.
 """
 
 import sqlalchemy as sa
@@ -118,7 +118,8 @@ MIGRATIONS: dict[int, tuple[str | dict[str, str], ...]] = {
         "ALTER TABLE trajectories DROP COLUMN screenshots_bytes",
     ),
 }
-"""SQL that migrates a ledger of this version to the next one: one statement, or one per SQL dialect."""
+"""Schema version -> SQL that migrates a ledger from it to the next version: statements, or one statement per SQL
+dialect."""
 
 
 def migrate(connection: Connection, version: int, target: int) -> None:

@@ -44,7 +44,7 @@ class Notifier:
 
 
 class Subscription:
-    """A subscription, as a context manager. A notification between two waits ends the next wait at once.
+    """Context manager of a subscription. A notification that arrives between two waits ends the next wait at once.
 
     If several processes wait with the same role, a notification wakes at least one of them.
     """
@@ -97,9 +97,7 @@ def _listen(path: Path) -> int | None:
         # Opened for writing too, because a pipe without writers is always readable (end of file).
         return os.open(path, os.O_RDWR | os.O_NONBLOCK)
     except OSError as error:
-        LOG.warning(
-            "cannot subscribe at %s, polling every %g s instead: %s", path, POLL_SECONDS_WITHOUT_NOTIFICATIONS, error
-        )
+        LOG.warning("cannot subscribe at %s: %s; polling every %g s", path, error, POLL_SECONDS_WITHOUT_NOTIFICATIONS)
         return None
 
 
@@ -112,4 +110,4 @@ def _notify(path: Path) -> None:
             os.close(pipe)
     except OSError as error:
         if error.errno not in _NO_LISTENER:
-            LOG.warning("cannot notify %s, its listener polls instead: %s", path, error)
+            LOG.warning("cannot notify %s, so its listener reacts at its next poll: %s", path, error)

@@ -1,8 +1,9 @@
-"""Pictures of trajectories, as part of a transaction: references to them, their size in bytes, and who needs them.
+"""References from trajectories to their pictures, sizes of the pictures, and conditions under which they are kept.
 
-A picture is one blob, regardless of how many trajectories refer to it; a row of `pictures` is one reference. References
-are deleted first, and a blob without references in a later transaction. A crash in between leaves an unreferenced blob
-for `Disk.collect_garbage`.
+The functions run inside the caller's transaction, or return conditions for its queries. A picture is one blob,
+regardless of how many trajectories refer to it; a row of `pictures` is one reference. References are deleted first, and
+a blob without references in a later transaction. A crash in between leaves an unreferenced blob for
+`Disk.collect_garbage`.
 """
 
 from collections import defaultdict

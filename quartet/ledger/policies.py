@@ -1,4 +1,4 @@
-"""Committed weights of a policy. Versions of one policy name are unique, even after a roll-back."""
+"""Committed policies. A version of a policy name is never used twice, even after a roll-back."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ from quartet.types import Ancestry, Policy
 
 
 class Policies:
-    """Committed versions of the policy, and what the engines serve of them."""
+    """Committed versions of the policy, and the versions that the engines serve."""
 
     def __init__(self, db: RunDatabase) -> None:
         self._db = db
@@ -86,13 +86,14 @@ class Policies:
             return ancestry_of(connection, self._db.policy)
 
     def expect_engines(self, names: list[str]) -> None:
-        """Set the engines that serve the run; the newest policy is settled when all of them have reported it."""
+        """Set the names of the run's engines. A policy is settled when all of them have reported that they loaded or
+        refused it."""
         self._db.set_value(ENGINES, names)
 
     def mark_settled(self, version: int, *, serving: int, engine: str = FIRST_ENGINE) -> None:
-        """Record that an engine loaded a version, or refused it after failed checks, and is done with it.
+        """Record that an engine has settled a version: loaded it, or refused it after failed checks.
 
-        `serving` is the version that the engine samples from: the same one or, after a refusal, an earlier one.
+        `serving` is the version that the engine now samples from: the same one or, after a refusal, an earlier one.
         """
         self._db.set_value(engine_key(engine, SERVED, self._db.policy), serving)
         self._db.set_value(engine_key(engine, SETTLED, self._db.policy), version)
@@ -104,16 +105,17 @@ class Policies:
             return all_settled(connection, (*self._db.trained, *self._db.frozen))
 
     def settled_version(self) -> int:
-        """Return the newest version that all engines have loaded or refused; any of them may be loading a newer one.
+        """Return the newest version that all engines have loaded or refused. Some engines may be loading a newer one.
 
-        An engine without a report is left out: it is starting, and tries one policy after the other.
+        An engine without a report is left out, since it is still starting.
         """
         with self._db.read() as connection:
             said = [version for version in reported(connection, self._db.policy, SETTLED) if version is not None]
             return min([newest(connection, self._db.policy).version, *said])
 
     def versions_behind(self) -> int:
-        """Return the lag of a token sampled now: train steps from the served to the newest policy.
+        """Return the lag of a token that is sampled now: the number of train steps from the served to the newest
+        policy.
 
         This is the maximum over all engines and trained policies.
         """

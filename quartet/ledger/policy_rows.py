@@ -1,4 +1,4 @@
-"""Rows of one policy's committed versions, as part of a transaction."""
+"""Rows of one policy's committed versions. The functions run inside the caller's transaction."""
 
 from pathlib import Path
 from typing import Any

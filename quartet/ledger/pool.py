@@ -51,8 +51,8 @@ class Pool:
     def usable(self, task: Task, max_replays: int, max_lag: int | None = None) -> list[int]:
         """Return the usable rollouts in the pool of a task, newest first.
 
-        Usable are those that joined fewer than `max_replays` groups and, with `max_lag`, have no token with a larger
-        lag. Demonstrations have no lag.
+        A rollout is usable if it has joined fewer than `max_replays` groups and, with `max_lag`, has no token with a
+        larger lag. Demonstrations have no lag.
         """
         policy = self._db.policy
         joined = sa.select(sa.func.count()).select_from(replays.join(groups, replays.c.group_id == groups.c.id))

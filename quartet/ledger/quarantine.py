@@ -1,4 +1,4 @@
-"""Quarantine of groups that cannot be trained, as part of a transaction: failure counts and permanent drops."""
+"""Quarantine of groups that cannot be trained: failure counts and permanent drops."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from quartet.types import Batch
 QUARANTINED = "quarantined"
 """Drop reason of a group whose train step failed repeatedly."""
 _STREAK, _TOTAL = "quarantined_in_a_row", "quarantined_groups"
-"""Keys of the two counts among the run's values."""
+"""Keys of the run's values that count quarantined batches in a row, and all quarantined groups."""
 _NONE = {"train_step": 0, "batches": 0}
 
 
@@ -60,7 +60,8 @@ def forget_streaks(db: RunDatabase) -> None:
 
 
 def _count_streak(connection: Connection, policy: str, train_step: int) -> int:
-    """Count consecutive quarantined batches. A later train step than last time means a commit in between."""
+    """Count a quarantined batch, and return the number of such batches in a row. A later train step than at the last
+    call means that a batch was committed in between."""
     key = policy_key(_STREAK, policy)
     last: dict[str, int] = read_value(connection, key, _NONE)
     batches = 1 if train_step > last["train_step"] else last["batches"] + 1

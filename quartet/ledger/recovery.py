@@ -1,7 +1,7 @@
 """Recovery points: committed train steps with both checkpoint and policy on disk, from which a run can resume.
 
-The trainer rolls back to the newest one, retention keeps the files of all of them, and the check reports checkpoints
-without a policy.
+The trainer rolls back to the newest recovery point, retention keeps the files of all of them, and `quartet ledger
+check` reports checkpoints without a policy.
 """
 
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Release of batches, as part of a transaction: their groups become trainable again, and their uses are voided."""
+"""Release of batches, inside the caller's transaction: their groups become trainable again.
+
+A use is a row that records that a batch trains on a trajectory. The uses of a released batch are marked as voided.
+"""
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -35,7 +38,7 @@ def release(db: RunDatabase, connection: Connection, condition: sa.ColumnElement
 
 
 def return_groups(connection: Connection, batch_ids: list[int]) -> None:
-    """Void the uses of these batches, and make their groups trainable."""
+    """Return the groups of these batches to `trainable`, and mark the rows of the batches in `uses` as voided."""
     connection.execute(sa.update(uses).where(uses.c.batch_id.in_(batch_ids)).values(voided=True))
     back = {"state": GroupState.TRAINABLE, "batch_id": None}
     connection.execute(sa.update(groups).where(groups.c.batch_id.in_(batch_ids)).values(back))

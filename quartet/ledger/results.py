@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 MAX_UNCOUNTED_SHARE = 0.01
-"""Above this share of uncounted rollouts a success rate has a warning and selects no best policy: the counted ones may
-be a biased sample."""
+"""Largest share of uncounted rollouts of a reliable success rate. Above it the rate is shown with a warning and does
+not select the best policy, since the counted rollouts may be a biased sample."""
 
 
 class FamilyResult(NamedTuple):

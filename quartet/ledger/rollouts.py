@@ -1,7 +1,7 @@
 """Attempts of rollouts: claimed, renewed on progress, released, expired, or cancelled.
 
-The rollout state machine is queued -> leased -> finished, and leased -> queued for another attempt. An attempt that
-ends with a record is in `trajectories.py`.
+The rollout state machine is queued -> leased -> finished, and leased -> queued for another attempt. `trajectories.py`
+ends the attempts that leave a record.
 """
 
 from collections.abc import Collection, Iterable
@@ -51,7 +51,7 @@ class Rollouts:
             raise lease_lost(lease)
 
     def held(self, leases: Iterable[RolloutLease]) -> set[tuple[int, int]]:
-        """Return (rollout id, attempt) of the leases that are still held. Work on the others can stop."""
+        """Return (rollout id, attempt) of those of the `leases` that are still held."""
         asked = {(lease.rollout_id, lease.attempt) for lease in leases}
         leased = (rollouts.c.id.in_([rollout_id for rollout_id, _ in asked]), rollouts.c.state == RolloutState.LEASED)
         with self._db.read() as connection:
@@ -71,8 +71,8 @@ class Rollouts:
     def expire(self, max_attempts: int | None = None) -> int:
         """Requeue the rollouts whose lease expired; return their number.
 
-        A rollout that has used up `max_attempts` is cancelled instead: it may be crashing its workers. Forks are also
-        cancelled, since the next attempt makes its own.
+        A rollout that has used up `max_attempts` is cancelled instead: it may be crashing its workers. The forks of an
+        expired attempt are cancelled, since the next attempt makes its own.
         """
         with self._db.read() as connection:
             overdue = sa.and_(rollouts.c.state == RolloutState.LEASED, rollouts.c.deadline < self._db.now(connection))
@@ -81,7 +81,7 @@ class Rollouts:
         return self._end_leases(overdue, max_attempts)
 
     def requeue_all(self) -> int:
-        """Requeue every leased rollout, for a resume, when no worker can be alive; return their number.
+        """Requeue all leased rollouts and return their number. Call it at a resume, when no worker is alive.
 
         The deadlines of open groups restart at their next lease, so that the pause of the run does not count.
         """
@@ -92,7 +92,7 @@ class Rollouts:
         return ended
 
     def cancel(self, rollout_ids: Collection[int]) -> int:
-        """Cancel the queued ones of these rollouts, and their forks. Return their number, without the forks."""
+        """Cancel those of these rollouts that are queued, and their forks. Return the number without the forks."""
         with self._db.write() as connection:
             waiting = sa.and_(rollouts.c.id.in_(rollout_ids), rollouts.c.state == RolloutState.QUEUED)
             cancelled = cancel_rollouts(self._db, connection, waiting)
@@ -129,7 +129,7 @@ class Rollouts:
 
 
 def _begin_groups(connection: Connection, group_ids: set[int], now: float) -> None:
-    """Record the first lease of these groups, except of groups that another worker is recording now."""
+    """Record the time of the first lease of these groups. Groups that another transaction is recording are skipped."""
     if group_ids:
         new = sa.select(groups.c.id).where(groups.c.id.in_(group_ids), groups.c.leased_at.is_(None))
         mine = connection.execute(new.with_for_update(skip_locked=True)).scalars().all()

@@ -11,13 +11,13 @@ class AppendOutcome(StrEnum):
 
     APPENDED = "appended"
     REQUEUED = "requeued"
-    """It ended with an infrastructure error and the rollout gets another attempt."""
+    """The trajectory ended with an infrastructure error, and the rollout gets another attempt."""
     LATE = "late"
-    """Its group had already closed: stored, never added to the group."""
+    """The trajectory's group had already closed, so the trajectory is stored and not added to the group."""
     RECYCLED = "recycled"
-    """It is unfinished and is continued in another attempt."""
+    """The trajectory is unfinished, and another attempt continues it."""
     EVICTED = "evicted"
-    """It is unfinished and was recycled too often, so the rollout is cancelled."""
+    """The trajectory is unfinished and was recycled too often, so the rollout is cancelled."""
 
 
 class ModuleRow(Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class ModuleRow(Struct, frozen=True, kw_only=True):
 
     @property
     def share_waiting(self) -> float:
-        """Fraction of its lifetime that the module waited."""
+        """Fraction of the module's lifetime that it spent waiting."""
         return self.waiting_seconds / self.alive_seconds if self.alive_seconds > 0 else 0.0
 
 
@@ -55,32 +55,33 @@ class GroupOutcome(Struct, frozen=True, kw_only=True):
     """Number of members that counted."""
     successes: int
     mixed: bool
-    """True if its own members had different rewards."""
+    """True if the group's own members (not replayed ones) had different rewards."""
     judged_at_step: int
-    """Number of committed train steps when the filters judged it."""
+    """Number of committed train steps when the filters judged the group."""
     max_turns: int
-    """The turn limit of all its rollouts."""
+    """Turn limit of all rollouts of the group."""
 
 
 class FamilyStats(Struct, frozen=True, kw_only=True):
-    """Training statistics of a task family: newest countable rollouts (a window), newest groups, longest success."""
+    """Training statistics of a task family, over a window of its newest countable rollouts unless a field says
+    otherwise."""
 
     rollouts: int
-    """Number of rollouts in the window, to which the six fields below also refer."""
+    """Number of rollouts in the window."""
     successes: int
     mean_reward: float
     mean_turns: float
     mean_response_tokens: float
     truncated: int = 0
-    """Failures that were truncated by the turn limit of their group."""
+    """Number of failed rollouts that the turn limit of their group truncated."""
     tightest_limit: int = 0
-    """Lowest turn limit that truncated one of them."""
+    """Lowest turn limit that truncated a failed rollout of the window."""
     outcomes: list[GroupOutcome] = []
     """Newest closed groups with a countable member, newest first."""
     groups_admitted: int = 0
-    """Groups admitted since the run began."""
+    """Number of groups admitted since the run began."""
     known_successes: int = 0
-    """Successes since the run began, counted up to 64."""
+    """Number of successes since the run began, counted up to 64."""
     longest_success: int = 0
     """Largest number of turns of a success since the run began; 0 before the first."""
 
@@ -96,19 +97,19 @@ class FamilyStats(Struct, frozen=True, kw_only=True):
 
 
 class RepeatedError(Struct, frozen=True, kw_only=True):
-    """An error that consecutive newest rollouts failed with."""
+    """An error with which the newest rollouts failed, one after another."""
 
     count: int
     error: str
     status: str
     rollout_id: int
-    """Id of the newest of these rollouts."""
+    """Id of the newest rollout with the error."""
     blob: str
-    """Blob of its record, which holds the traceback."""
+    """Blob of that rollout's record, which holds the traceback."""
 
 
 class SinceCommit(Struct, frozen=True, kw_only=True):
-    """Training since the newest committed train step."""
+    """Counts of groups and rollouts since the newest committed train step."""
 
     verdicts: dict[str, int]
     """Number of groups by drop reason; "" for kept ones."""
@@ -122,4 +123,5 @@ class QueueSizes(Struct, frozen=True, kw_only=True):
     rollouts: dict[str, int]
     """Number of unfinished rollouts by state (queued, leased), evaluation included."""
     groups: dict[str, int]
-    """Number of training groups that hold an admission slot, by state (open, closed, trainable, claimed)."""
+    """Number of training groups that are admitted and not yet trained or dropped, by state (open, closed, trainable,
+    claimed)."""

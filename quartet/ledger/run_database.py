@@ -39,11 +39,11 @@ class RunDatabase:
         self.database, self.store = database, store
         self.read, self.write, self.write_beside = database.read, database.write, database.write_beside
         self.vocabulary_sizes: dict[str, int | None] = {}
-        """Cache by policy: a recorded size never changes."""
+        """Cache of the policies' vocabulary sizes, by policy; a recorded size does not change."""
         self.clock: Callable[[], float] = clock or time.time
-        """Unix seconds, for display; it may jump."""
+        """Clock in Unix seconds, for display; it may jump."""
         self.now: Callable[[Connection], float] = (lambda _: clock()) if clock else database.now
-        """Seconds of the clock for leases and deadlines."""
+        """Clock in seconds for leases and deadlines; see `Database.now`."""
         poll_seconds = POLL_SECONDS if database.on_one_machine else POLL_SECONDS_WITHOUT_NOTIFICATIONS
         self.notifier = Notifier(run_dir / "notifications", poll_seconds)
 
@@ -54,7 +54,7 @@ class RunDatabase:
         return other
 
     def record(self, connection: Connection, kind: str, **fields: Any) -> None:
-        """Record an event as part of a transaction; `fields` must be JSON."""
+        """Record an event inside the caller's transaction; `fields` must be JSON."""
         _EVENT(connection, time=self.clock(), kind=kind, fields=json.dumps(fields))
 
     def event(self, kind: str, **fields: Any) -> None:

@@ -1,7 +1,7 @@
 """The ledger's tables, declared once for SQLite and PostgreSQL.
 
-Times are in Unix seconds, sizes in bytes. Rows are never deleted: superseded, late, failed and dropped ones are only
-marked, so that queries can verify every invariant of the ledger afterwards.
+Times are in Unix seconds unless a comment names another clock, sizes in bytes. Only rows of `blobs` and `pictures` are
+deleted. Superseded, late, failed and dropped rows are marked, so that queries can verify the ledger's invariants later.
 """
 
 from enum import StrEnum
@@ -36,15 +36,15 @@ class TrajectoryKind(StrEnum):
 
     FINAL = "final"
     RETRIED = "retried"
-    """It ended with an infrastructure error, and the rollout was requeued."""
+    """The trajectory ended with an infrastructure error, and the rollout was requeued."""
     LATE = "late"
-    """Its group had already closed: stored, never added to the group."""
+    """The trajectory's group had already closed, so the trajectory was stored and not added to the group."""
     SUPERSEDED = "superseded"
-    """Its lease was lost to a later attempt."""
+    """The attempt had lost its lease before it appended the trajectory."""
     PARTIAL = "partial"
-    """It was recalled; the rollout was requeued, and the next attempt continues from it."""
+    """The attempt was recalled: the rollout was requeued, and the next attempt continues from this trajectory."""
     EVICTED = "evicted"
-    """It was recalled more often than allowed, and the rollout was cancelled."""
+    """The rollout was recalled more often than allowed, and was cancelled."""
 
 
 metadata = MetaData()
@@ -183,7 +183,8 @@ rollouts = Table(
     ),
 )
 HAS_BEGINNING = rollouts.c.beginning != literal_column("''")
-"""Written out: SQLite uses the index of beginnings only when the query's words imply its condition."""
+"""Condition that a rollout has a stored beginning. The empty text is a literal, because SQLite uses the index of
+beginnings only if the query's text implies the index's condition."""
 
 trajectories = Table(
     "trajectories",
@@ -240,7 +241,8 @@ IS_TRAINING = groups.c.purpose.not_in([purpose for purpose in Purpose if purpose
 """Condition for training groups, written as an exclusion: for an equality SQLite would choose an index that needs a
 sort of all training groups."""
 IS_FINAL = trajectories.c.kind == literal_column(f"'{TrajectoryKind.FINAL}'")
-"""A literal, because SQLite uses the index of final trajectories only if the query text implies its condition."""
+"""Condition for final trajectories. The kind is a literal, because SQLite uses the index of final trajectories only if
+the query's text implies the index's condition."""
 
 pictures = Table(
     "pictures",
@@ -269,7 +271,8 @@ batches = Table(
 )
 
 FRESH, REPLAY = "fresh", "replay"
-"""Roles of a use: training in the rollout's own group, or in another group that it joined."""
+"""Roles of a row of `uses`: the batch trains on the trajectory in its rollout's own group, or in a group that it
+joined."""
 
 uses = Table(
     "uses",

@@ -1,4 +1,4 @@
-"""The schema version of a stored ledger: refused if it is another one, or upgraded to this version."""
+"""Check the schema version of a stored ledger, and upgrade an older one on request."""
 
 import sqlalchemy as sa
 
@@ -13,7 +13,8 @@ _KEY = "schema_version"
 
 
 def check_version(db: RunDatabase, upgrade: bool) -> None:
-    """Raise `LedgerError` unless the schema has this version; with `upgrade` an older one is migrated first."""
+    """Raise `LedgerError` unless the schema has the version of this Quartet. With `upgrade` an older schema is migrated
+    first."""
     with db.read() as connection:
         made = sa.inspect(connection).has_table("run")
     if not made:
@@ -31,7 +32,7 @@ def check_version(db: RunDatabase, upgrade: bool) -> None:
     else:
         return _upgrade(db)
     raise LedgerError(
-        f"the ledger of {db.run_dir} has schema version {version}, this Quartet reads version {SCHEMA_VERSION}",
+        f"the ledger of {db.run_dir} has schema version {version}, but this Quartet reads version {SCHEMA_VERSION}",
         advice,
     )
 

@@ -1,7 +1,7 @@
-"""Versions that the engines serve, as part of a transaction.
+"""Versions that the engines serve. The functions run inside the caller's transaction.
 
-An engine reports two versions: the one that it samples from, and the newest one that it is done with (settled), loaded
-or refused.
+An engine reports two versions: the served one, from which it samples, and the settled one, the newest that it has
+either loaded or refused.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from quartet.ledger.values import policy_key, read_value
 from quartet.types import MAIN
 
 SETTLED, SERVED, ENGINES = "settled_version", "served_version", "engines"
-"""Keys among the run's values: two per engine and policy, and the names of the engines."""
+"""Keys of the run's values for the versions of an engine and a policy, and for the names of the engines."""
 FIRST_ENGINE = "engine"
 
 

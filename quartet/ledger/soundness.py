@@ -1,6 +1,6 @@
 """Validation of trajectories, when they are appended to the ledger and when they are imported.
 
-An invalid trajectory would fail the train step of every batch that it is in. Each rule is about one field.
+An invalid trajectory would fail the train step of any batch that holds it. Each rule checks one field.
 """
 
 import hashlib
@@ -151,7 +151,7 @@ def _media_flaws(field: str, call: Call) -> Iterator[Flaw]:
 
 
 def _picture_flaws(trajectory: Trajectory) -> Iterator[Flaw]:
-    """Pictures of prompts that would not be stored: those of observations are, and no others."""
+    """Yield pictures of prompts that are in no observation. Only pictures of observations are stored."""
     seen = [turn.observation for turn in trajectory.turns]
     seen += [trajectory.final_observation] if trajectory.final_observation else []
     stored = {hashlib.sha256(one.data).hexdigest() for shown in seen for one in shown.pictures if one.data}

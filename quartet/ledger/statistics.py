@@ -1,4 +1,4 @@
-"""Figures that modules read often; their cost does not grow with the run."""
+"""Statistics that modules read often. The time to read them does not grow with the run."""
 
 from collections import Counter
 from typing import Any

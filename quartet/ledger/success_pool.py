@@ -1,4 +1,5 @@
-"""Entries of the success pool and their use by groups, as part of a transaction."""
+"""Entries of the success pool, and the groups that stored successes join. The functions run inside the caller's
+transaction."""
 
 from collections.abc import Mapping, Sequence
 

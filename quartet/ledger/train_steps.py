@@ -1,4 +1,4 @@
-"""Committed train steps of a policy and their limit, as part of a transaction."""
+"""Committed train steps of a policy, and their limit. The functions run inside the caller's transaction."""
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -12,7 +12,7 @@ _LAST = "last_train_step"
 
 
 def step_limit_key(policy: str) -> str:
-    """Return the key, among the run's values, of the last train step that may be claimed; None means no limit."""
+    """Return the key of the run's value that holds the last train step that may be claimed, or None for no limit."""
     return policy_key(_LAST, policy)
 
 

@@ -94,7 +94,7 @@ class Trajectories:
         return _OUTCOMES[kind]
 
     def examined(self, trajectory: Trajectory) -> Trajectory:
-        """Return the trajectory unchanged or, if it cannot be trained on, with its flaw's status and no rewards."""
+        """Return the trajectory unchanged or, if it is invalid, with the status of its flaw and without rewards."""
         flaw = find_flaw(trajectory, vocabulary_size(self._db, trajectory.policy) or math.inf)
         if flaw is None:
             return trajectory
@@ -105,11 +105,11 @@ class Trajectories:
     def recycle(self, lease: RolloutLease, partial: Trajectory, max_recycles: int) -> AppendOutcome:
         """Store the calls of a recalled rollout and requeue it; after `max_recycles` times cancel it instead.
 
-        Only recalls with a sampled token count, because the bound limits the lag of tokens. A rollout without any is
-        cancelled after `MAX_EMPTY_RECYCLES` times.
+        Only recalls of a rollout with a sampled token count towards `max_recycles`, because that limit bounds the lag
+        of tokens. A rollout without a sampled token is cancelled after `MAX_EMPTY_RECYCLES` recalls.
 
-        `partial` has status `cancelled` and all calls so far; the last one may be cut off. If the group has closed
-        meanwhile it is stored as `late`. Raises `LeaseLostError` if the lease was lost; it is then stored as
+        `partial` has status `cancelled` and all calls so far; the last one may be cut off. If the group has closed by
+        now, `partial` is stored as `late`. Raises `LeaseLostError` if the lease was lost; `partial` is then stored as
         `superseded`.
         """
         db = self._db
@@ -129,8 +129,8 @@ class Trajectories:
         return _OUTCOMES[kind]
 
     def load_beginning(self, lease: RolloutLease) -> Beginning:
-        """Return what the attempt begins from: the calls of a recalled attempt, else those that a child shares with its
-        parent, and the state of the parent's environment if it was stored.
+        """Return the beginning of an attempt: the calls of the recalled attempt that it continues, or those that a
+        child shares with its parent, with the state of the parent's environment if it was stored.
 
         If the record of the recalled attempt is damaged, an event is recorded, and its forks are cancelled because this
         attempt samples other calls. Raises `DamagedBlobError` if what a child shares is lost.
@@ -151,7 +151,8 @@ class Trajectories:
         return final_record(self._db, rollout_id, part)
 
     def identical_errors(self, limit: int) -> RepeatedError | None:
-        """Return the error that consecutive newest rollouts failed with; None if the newest did not fail.
+        """Return the error with which the newest rollouts failed, one after another; None if the newest rollout did not
+        fail.
 
         At most `limit` rollouts are counted. Only a countable rollout or another error ends the sequence. Failures of
         engines are ignored, and so are rollouts before the last `forget_errors`.

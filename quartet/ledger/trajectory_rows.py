@@ -1,4 +1,4 @@
-"""Rows of trajectories: written with their blobs as part of a transaction, and read by rollout."""
+"""Write trajectories and their blobs inside the caller's transaction, and read them by rollout."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _APPEND = Prepared(inserted(trajectories))
 _BESIDE = sa.select(groups.c.id).where(
     groups.c.rollouts_of == sa.bindparam("lead"), groups.c.policy == sa.bindparam("policy")
 )
-"""The group of another policy for the rollouts of the group `lead`."""
+"""Select the group that another policy has for the rollouts of the group `lead`."""
 
 
 def trajectory_row(
@@ -58,8 +58,8 @@ def place_of(
 ) -> dict[str, Any]:
     """Return the kind of a trajectory, its group and whether it counts there, as columns of its row.
 
-    Frozen policies, and all but the first in an evaluation, have no group for the rollout. Their trajectories are
-    stored in the rollout's group and do not count.
+    A frozen policy, and in an evaluation each policy but the first, has no group for the rollout. Its trajectory is
+    stored in the rollout's group and does not count.
     """
     countable = kind is TrajectoryKind.FINAL and trajectory.status.countable
     if trajectory.policy == lease.policy:

@@ -54,11 +54,11 @@ class TrajectoryStore:
         return PackedTrajectory(record=record, pictures=list(packed.values()), deletions=deletions)
 
     def write(self, connection: Connection, packed: PackedTrajectory) -> None:
-        """Store the record as part of a transaction."""
+        """Store the record inside the caller's transaction."""
         self.blobs.write(connection, packed.record)
 
     def write_pictures(self, connection: Connection, trajectory_id: int, packed: PackedTrajectory) -> None:
-        """Store pictures and the trajectory's references to them, as part of the transaction of its row."""
+        """Store pictures and the trajectory's references to them, inside the transaction that writes its row."""
         self.blobs.write_shared(connection, packed.pictures, packed.deletions)
         rows = [
             {"trajectory_id": trajectory_id, "digest": blob.digest, "bytes": len(blob.data)} for blob in packed.pictures

@@ -1,4 +1,4 @@
-"""Named values of a run in its table `run`, read and written as part of a transaction."""
+"""Named values of a run in its table `run`, read and written inside the caller's transaction."""
 
 from typing import Any
 

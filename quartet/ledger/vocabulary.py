@@ -1,4 +1,4 @@
-"""Vocabulary sizes of the run's policies, by which records are examined before they are stored."""
+"""Vocabulary sizes of the run's policies. Token ids of a trajectory are checked against them before it is stored."""
 
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.values import policy_key

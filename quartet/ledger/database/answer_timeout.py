@@ -1,7 +1,7 @@
 """Timeout of this process for a database server that does not answer, and reports of long waits.
 
-Connections of a frozen or disconnected server may stay open: the kernel on the other side acknowledges what is sent,
-so no TCP timeout fires. Therefore the client bounds every wait for an answer.
+The connection to a frozen server stays open, because the kernel of the server's machine acknowledges what is sent and
+no TCP timeout fires. Therefore the client limits every wait for an answer.
 """
 
 import logging
@@ -17,7 +17,8 @@ STOPPING_SECONDS = 2.0
 
 
 class AnswerTimeout:
-    """Timeout of all waits for the database. One per process, `ANSWER_TIMEOUT`, because signals are per process."""
+    """Timeout of a process's waits for the database. `ANSWER_TIMEOUT` is the only instance of a process, because a
+    signal handler shortens it."""
 
     def __init__(self) -> None:
         self.seconds = 60.0

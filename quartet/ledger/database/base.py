@@ -53,7 +53,8 @@ class Database(ABC):
     def now(self, connection: sa.Connection) -> float:
         """Return the time in seconds of the clock for leases and deadlines.
 
-        It is the same for all processes of a run and unrelated to the time of day. Values are invalid after a resume.
+        All processes of a run read the same clock. It is unrelated to the time of day, and a stored value has no
+        meaning after a resume.
         """
 
     def close(self) -> None:

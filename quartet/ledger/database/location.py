@@ -27,6 +27,8 @@ _OPTIONS = re.compile(
 )
 """Options of libpq that cannot send a secret elsewhere; `hostaddr`, `service` and `gssdelegation` can."""
 
+_ADVICE = "restore this file from a copy of the run, or delete the run's folder"
+
 
 class Location(Struct, frozen=True, forbid_unknown_fields=True):
     """Content of `ledger.json`."""
@@ -54,11 +56,11 @@ def read_location(run_dir: Path) -> Location | None:
         location = msgspec.json.decode(path.read_bytes(), type=Location)
         options = sa.make_url(location.url).query
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, ArgumentError) as error:
-        raise LedgerError(f"{path} does not name a ledger: {error}", "restore it, or remove it and the run") from error
+        raise LedgerError(f"{path} does not name a ledger: {error}", _ADVICE) from error
     foreign = [option for option in options if not _OPTIONS.fullmatch(option)]
     if foreign or not location.url.startswith("postgresql://") or not _SCHEMA.fullmatch(location.schema):
-        what = f"option {foreign[0]}" if foreign else f"schema {location.schema!r} at {location.url!r}"
-        raise LedgerError(f"{path} was not written by Quartet: {what}", "restore it, or remove it and the run")
+        what = f"the option {foreign[0]}" if foreign else f"the schema {location.schema!r} at {location.url!r}"
+        raise LedgerError(f"{path} was not written by Quartet: it has {what}", _ADVICE)
     return location
 
 
