@@ -8,8 +8,8 @@ from quartet.train.credit_batch import CreditBatch, to_come
 def token_rewards(batch: CreditBatch) -> np.ndarray:
     """Return `[T]`: each call's reward, placed at the member's last trained token that is not after the call's end.
 
-    That token can belong to an earlier call, because a call may have no trained tokens: it is too old, or the parent
-    member trains it. A reward without a trained token of its member before it is left out.
+    That token may belong to an earlier call, because all tokens of a call may be too old or be trained in the parent
+    member. A reward is left out if its member has no trained token up to the call's end.
     """
     rewards_T, trained = np.zeros(len(batch.calls_T)), np.flatnonzero(batch.mask_T)
     if not len(trained):

@@ -1,7 +1,7 @@
 """Weights of tokens in the loss.
 
-They are computed over a whole minibatch before this is divided into microbatches, so the gradient does not depend on
-the division.
+The weights are computed over a whole minibatch before it is divided into microbatches, so the gradient does not depend
+on the division.
 """
 
 from collections import Counter
@@ -13,7 +13,8 @@ from quartet.train.packing import Branch
 from quartet.types import MemberUse
 
 COMPARED = frozenset({MemberUse.FRESH, MemberUse.REPLAY})
-"""Uses of members that are compared with the other members of their group and get credit."""
+"""Members that are compared with the other members of their group and get credit. Anchors, which are only imitated, are
+not."""
 
 
 def token_weights(branches: Sequence[Branch], section: Loss) -> list[float]:
@@ -69,8 +70,8 @@ def branch_mean(branches: Sequence[Branch]) -> list[float]:
 
 
 def fixed_divisor(divisor_tokens: int, branches: Sequence[Branch]) -> list[float]:
-    """Weigh every token the same, whatever the lengths of the trajectories: the sum over a trajectory's trained tokens
-    divided by `divisor_tokens`, then the mean over the minibatch's trajectories."""
+    """Give every token the same weight, whatever the lengths of the trajectories: sum over a trajectory's trained
+    tokens, divide by `divisor_tokens`, then average over the minibatch's trajectories."""
     trajectories = {branch.trajectory_index for branch in branches}
     return [1 / (len(trajectories) * divisor_tokens) for _ in branches]
 
@@ -80,5 +81,4 @@ AGGREGATIONS: dict[str, Callable[[Sequence[Branch]], list[float]]] = {
     "sequence_mean": sequence_mean,
     "branch_mean": branch_mean,
 }
-"""Means: functions that map branches, each with trained tokens, to one number per branch, the weight of each of its
-tokens."""
+"""Functions that return one number per branch: the weight of each of the branch's trained tokens."""

@@ -1,7 +1,7 @@
-"""Credit assignment: computes the advantages, returns and masks of a packed batch's tokens.
+"""Credit assignment: compute the advantages, returns and masks of a packed batch's tokens.
 
-In shapes, X is the number of positions of all branches, concatenated; the T sampled tokens are given by their indices
-in X. Anchors get no credit and do not affect the credit of other members.
+In shapes, X is the number of tokens of all branches, concatenated; T is the number of sampled tokens among them.
+Anchors get no credit and do not affect the credit of other members.
 """
 
 from collections.abc import Mapping, Sequence
@@ -105,7 +105,7 @@ def _members(batch: Batch) -> dict[str, Any]:
 
 
 def _tokens(batch: Batch, branches: Sequence[Branch], passes: Passes) -> tuple[np.ndarray, dict[str, Any]]:
-    """Return the indices of the T tokens in X, and the fields of `CreditBatch` about tokens."""
+    """Return the indices, among the X, of the T sampled tokens, and the fields of `CreditBatch` about tokens."""
     num_calls = [
         len(member.trajectory.calls) if member.use in COMPARED else 0 for _, member in countable_members(batch)
     ]

@@ -1,4 +1,4 @@
-"""Baselines and scales that credits share."""
+"""Functions that centre and scale values, shared by the credit methods."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""A trainer's wait for a batch: the reason that it reports, and the time limit."""
+"""Wait of a trainer for a batch: report the reason, and end the run after a time limit."""
 
 import time
 
@@ -20,8 +20,8 @@ class BatchWait:
         self._held_back_at: float | None = None
 
     def end(self) -> float:
-        """End the wait. Return for how many seconds the batch was held back for due groups: 0 unless `on_late` is
-        "wait"."""
+        """End the wait. Return the number of seconds for which the batch was held back for due groups, which is 0
+        unless `on_late` is "wait"."""
         held_back_at, self._held_back_at = self._held_back_at, None
         return time.monotonic() - held_back_at if held_back_at else 0.0
 

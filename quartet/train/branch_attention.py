@@ -1,8 +1,9 @@
 """Attention over packed branches: the only layer of a decoder in which the tokens of a branch affect each other.
 
 Queries, keys and values of the packed row are gathered branch by branch, with a shared prefix repeated for each branch.
-Attention is then causal within each branch. Of the equal outputs for a shared prefix, one is kept. So the other layers
-compute a shared prefix once, and its gradient is the sum over the branches, as if each branch had its own row.
+Attention is then causal within each branch. The outputs for a shared prefix are equal, and one of them is kept. The
+other layers therefore compute a shared prefix once, and its gradient is the sum over the branches, as if each branch
+had its own row.
 """
 
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ from quartet.train.microbatch import Microbatch
 
 NAME = "quartet_branches"
 FULL_ATTENTION = frozenset({"qwen3_vl_text"})
-"""Types of decoders whose configuration names no types of layers, but whose layers all have full attention."""
+"""Model types whose configuration does not list the attention of each layer, although all layers have full
+attention."""
 
 
 def attend(

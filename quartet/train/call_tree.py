@@ -1,7 +1,7 @@
-"""Forked members as a tree of calls: a node is a call with its response, a leaf is a member.
+"""Tree of the calls of forked members: a node is a call with its response, a leaf is a member.
 
-The calls that a child shares with its parent are the parent's nodes. A child whose parent is not in the batch shares
-no nodes.
+A call that a child shares with its parent is the parent's node. A child whose parent is not in the batch shares no
+nodes.
 """
 
 import numpy as np

@@ -1,4 +1,5 @@
-"""Covariance of tokens between log-prob and advantage, which drives the entropy of a policy down (arXiv 2505.22617)."""
+"""Contribution of each token to the covariance of log-prob and advantage, which lowers a policy's entropy (arXiv
+2505.22617)."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,8 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 
 
 def covariances(tokens: "LossInput") -> "torch.Tensor":
-    """Return `[T]`: (log pi - mean) * (A - mean), with means over tokens with a weight; -inf at the others."""
+    """Return `[T]`: (log pi - mean) * (A - mean), with means over the tokens with a weight above 0; -inf at other
+    tokens."""
     used_T = tokens.weights_T != 0
     logprobs_T, advantages_T = tokens.logprobs_T.detach(), tokens.advantages_T
     logprob, advantage = logprobs_T[used_T].mean(), advantages_T[used_T].mean()

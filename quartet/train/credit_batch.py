@@ -1,8 +1,7 @@
-"""Input and output of credit methods: rewards of members and calls, facts about tokens, values assigned to tokens.
+"""Input and output of credit methods: arrays over members, calls and tokens.
 
-Shapes: N members, C calls, T tokens. They are in the order of groups, of members within a group, of calls within a
-member, and of tokens within a call. The members are the rollouts (`quartet.types.GroupMember`) that count in their
-group's baseline.
+Shapes: N members, C calls, T tokens. They are sorted by group, then by member, by call and by position in the call. The
+members are the rollouts (`quartet.types.GroupMember`) that count in their group's baseline.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +17,8 @@ from quartet.types import Call
 class CreditBatch:
     """Inputs of a credit method, and its outputs `advantages_T`, `returns_T`, `mask_T` and `metrics`.
 
-    Calls are all calls of the members. Tokens are the sampled tokens of branches with at least one trained token.
+    The calls are all calls of the members. The tokens are the sampled tokens of branches with at least one trained
+    token.
     """
 
     rollout_ids_N: np.ndarray
@@ -32,10 +32,12 @@ class CreditBatch:
     roles_N: Sequence[str]
     """Role of the member in its rollout."""
     parents_N: np.ndarray
-    """Index, among the N members, of the rollout from which the member was forked. -1 if it was not forked or the
-    parent is not in the batch; also for replayed members, since an imported one may have its parent in another run."""
+    """Index, among the N members, of the rollout from which the member was forked. -1 if the member was not forked, if
+    its parent is not in the batch, or if the member is replayed, since the parent of an imported rollout may be in
+    another run."""
     fork_calls_N: np.ndarray
-    """Index of the last call that the member shares with its parent, the same in both; -1 where `parents_N` is -1."""
+    """Index of the last call that the member shares with its parent, counted in the member as in the parent; -1 where
+    `parents_N` is -1."""
     replayed_N: np.ndarray
     """True for stored rollouts that joined the group as replays."""
     members_C: np.ndarray
@@ -43,8 +45,8 @@ class CreditBatch:
     calls: Sequence[Call]
     """The C calls."""
     rewards_C: np.ndarray
-    """Reward of the turns that resulted from the call, float64. Reward outside of turns is added to the member's last
-    call, so that the rewards of a member's calls sum to its reward."""
+    """Reward of the turns that resulted from the call, float64. A member's reward outside of turns is added to its last
+    call, so that the rewards of a member's calls sum to the member's reward."""
     calls_T: np.ndarray
     """Index of the token's call among the C calls."""
     logprobs_T: np.ndarray
@@ -88,11 +90,11 @@ class CreditBatch:
         self.returns_T = self.over_members(to_come, self.rewards_C)[self.calls_T]
 
     def assign_members(self, advantages_N: np.ndarray) -> None:
-        """Give each token the advantage of its member."""
+        """Assign to each token the advantage of its member."""
         self.advantages_T[:] = advantages_N[self.members_T]
 
     def assign_calls(self, advantages_C: np.ndarray) -> None:
-        """Give each token the advantage of its call."""
+        """Assign to each token the advantage of its call."""
         self.advantages_T[:] = advantages_C[self.calls_T]
 
     def over_groups(self, function: Callable[..., np.ndarray], *columns_N: np.ndarray) -> np.ndarray:
@@ -100,7 +102,7 @@ class CreditBatch:
         return piecewise(function, self.groups_N, *columns_N)
 
     def over_roles(self, function: Callable[..., np.ndarray], *columns_N: np.ndarray) -> np.ndarray:
-        """Apply a function to the members of each group with the same role, and return its results: `[N]`."""
+        """Apply a function to the members of each group that have the same role, and return its results: `[N]`."""
         return over_equal(function, (self.groups_N, np.array(self.roles_N)), *columns_N)
 
     def over_calls_of_groups(self, function: Callable[..., np.ndarray], *columns_C: np.ndarray) -> np.ndarray:
@@ -108,7 +110,8 @@ class CreditBatch:
         return piecewise(function, self.groups_C, *columns_C)
 
     def over_calls_of_roles(self, function: Callable[..., np.ndarray], *columns_C: np.ndarray) -> np.ndarray:
-        """Apply a function to the calls of each group in the same role, and return its results: `[C]`."""
+        """Apply a function to the calls of the members of each group that have the same role, and return its results:
+        `[C]`."""
         return over_equal(function, (self.groups_C, np.array(self.roles_N)[self.members_C]), *columns_C)
 
     def over_members(self, function: Callable[..., np.ndarray], *columns_C: np.ndarray) -> np.ndarray:
@@ -123,7 +126,7 @@ class CreditBatch:
 
 
 def to_come(rewards_K: np.ndarray, discount: float = 1.0) -> np.ndarray:
-    """Return for each of a member's K calls or tokens the sum of its reward and of later ones: `[K]`.
+    """Return for each of a member's K calls or tokens the sum of its own reward and of all later rewards: `[K]`.
 
     A reward that is n calls or tokens later is multiplied by `discount` to the power of n.
     """
@@ -132,9 +135,9 @@ def to_come(rewards_K: np.ndarray, discount: float = 1.0) -> np.ndarray:
 
 
 def piecewise(function: Callable[..., np.ndarray], owners: np.ndarray, *columns: np.ndarray) -> np.ndarray:
-    """Apply a function to each part of the columns with the same owner, and return its results, concatenated.
+    """Apply a function to each run of entries with the same owner, and return its results, concatenated.
 
-    The owners are ascending.
+    `owners` must be ascending.
     """
     if not len(owners):
         return np.zeros(0)
@@ -144,7 +147,8 @@ def piecewise(function: Callable[..., np.ndarray], owners: np.ndarray, *columns:
 
 
 def over_equal(function: Callable[..., np.ndarray], keys: Sequence[np.ndarray], *columns: np.ndarray) -> np.ndarray:
-    """Apply a function to each part of the columns in which all keys are equal, and return its results in place."""
+    """Apply a function to each set of entries whose keys are all equal, and return its results at the places of the
+    entries."""
     order = np.lexsort(keys)
     changes = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
     owners = np.concatenate([[0], changes.cumsum()])[: len(order)]

@@ -1,4 +1,5 @@
-"""Policies that a train step runs but does not train: the policy that the run started from, and a teacher."""
+"""Load the policies that a train step evaluates but does not train: the policy that the run started from, and a
+teacher."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Divergence between the engine's distribution at sampling and the trainer's at the start of the train step."""
+"""KL divergence between the engine's distribution at sampling and the trainer's at the start of the train step."""
 
 from collections import Counter
 

@@ -1,6 +1,6 @@
-"""Importance weights: correction for tokens that another version, or an engine with other arithmetic, sampled.
+"""Importance weights: correct for tokens sampled by an older version, or by an engine with other arithmetic.
 
-With rho = pi_proximal / pi_rollout, where the proximal policy is the one that the ratio of a loss starts from:
+With rho = pi_proximal / pi_rollout, where the proximal policy is the denominator of the ratio in the loss:
 
 | method | settings |
 |---|---|
@@ -35,7 +35,7 @@ class ImportanceSettings(Section):
     """Treatment of a token whose importance weight w = pi_train_old / pi_rollout, a constant, exceeds `importance_cap`
     or is below `importance_floor`: `truncate` sets the weight to the bound (DART with cap 1, slime with cap 2), `mask`
     to 0 (AReaL's decoupled objective, cap 5; IcePop, floor 0.5 and cap 5). With `none` every weight is 1, as if the
-    trainer's own policy had sampled."""
+    policy at the start of the train step had sampled the tokens."""
     importance_level: Literal["token", "branch", "branch_mean"] = "token"
     """Weight of a token: its own ratio, the product of all ratios of its branch, or their geometric mean."""
     importance_floor: Annotated[float, Field(ge=0)] = 0.0

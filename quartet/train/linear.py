@@ -19,7 +19,8 @@ class TrainedLinear(torch.nn.Linear):
 
 
 def train_by_the_faster_library(model: torch.nn.Module) -> None:
-    """Turn every plain linear layer of the model into a `TrainedLinear`; parameters, names and ties do not change."""
+    """Turn every plain linear layer of the model into a `TrainedLinear`. Parameters, their names and tied weights do
+    not change."""
     for module in model.modules():
         if type(module) is torch.nn.Linear:
             module.__class__ = TrainedLinear

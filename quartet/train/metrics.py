@@ -33,9 +33,9 @@ class PhaseTimer:
 
 
 def batch_metrics(batch: Batch, packed: PackedBatch) -> dict[str, Any]:
-    """Return metrics of the batch. Lag is in policy versions, over trajectories; token counts exclude padding.
+    """Return metrics of the batch. Lag is in train steps and averaged over trajectories; token counts exclude padding.
 
-    Rewards and successes are of the groups' own members only, since replayed successes would inflate them.
+    Rewards and successes are over the groups' own members, since replayed successes would inflate them.
     """
     members = [member.trajectory for group in batch.groups for member in group.members if member.replay is None]
     lags = [lag for lag, count in packed.lag_histogram.items() for _ in range(count)]
@@ -59,7 +59,8 @@ def batch_metrics(batch: Batch, packed: PackedBatch) -> dict[str, Any]:
 
 
 def masked_shares(members: Sequence[MemberTokens]) -> dict[str, float]:
-    """Return the shares of tokens that were masked because they are too old: of all, of successes and of failures.
+    """Return the shares of tokens that were masked because they are too old: of all members, of successes and of
+    failures.
 
     Members with masked tokens still count in the group's baseline, so masking more tokens of the successes than of the
     failures, or the reverse, biases learning. `wholly_masked_..._share` is the share of members all of whose tokens are

@@ -1,4 +1,5 @@
-"""Loss of a run: the weighted sum of the recipe's loss terms, each over the members to which it applies."""
+"""Loss of a run: the weighted sum of the recipe's loss terms. A term covers the tokens of the members to which it
+applies."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,8 @@ from quartet.train.loss.base import LossInput, LossTerm
 from quartet.types import MemberUse
 
 Facts = list[torch.Tensor | None]
-"""Result of `over_minibatch` of each term; None for a term that does not need the whole minibatch."""
+"""For each term, the tensor that its `over_minibatch` computed from the whole minibatch, or None if the term needs
+none."""
 _WEIGHT_OF = "weight of "
 """Prefix of the sum of the weights over the tokens of a metric."""
 
@@ -30,8 +32,8 @@ class Objective:
     ) -> tuple[torch.Tensor, dict[str, float]]:
         """Return the loss and the metrics of all terms for one microbatch, both sums over tokens (see `means`).
 
-        `uses_T` comes from `Microbatch`, `facts` from `over_minibatch`. Without `facts` the microbatch is taken for the
-        whole minibatch.
+        `uses_T` comes from `Microbatch`. `facts` comes from `over_minibatch`; without it, the microbatch is treated as
+        the whole minibatch.
         """
         total, metrics = tokens.weights_T.new_zeros(()), Counter[str]()
         facts = facts or self._facts(detached(tokens), uses_T)
@@ -43,7 +45,7 @@ class Objective:
         return total, dict(metrics)
 
     def over_minibatch(self, parts: Sequence[LossInput], uses: Sequence[torch.Tensor]) -> list[Facts]:
-        """Return the facts for each microbatch of a minibatch, from the tokens of all of them."""
+        """Return, for each microbatch of a minibatch, the results of the terms' `over_minibatch` at its tokens."""
         sizes = [len(uses_T) for uses_T in uses]
         columns = [
             [None] * len(sizes) if whole_T is None else list(whole_T.split(sizes))
@@ -84,15 +86,16 @@ def joined(parts: Sequence[LossInput]) -> LossInput:
 
 
 def with_weights(sums: Mapping[str, float], weights_T: torch.Tensor) -> dict[str, float]:
-    """Return the metrics of a term, weighted sums over its tokens, and the sum of the weights for each."""
+    """Return a term's metrics, which are weighted sums over tokens, and beside each the sum of the weights."""
     weight = weights_T.sum().item()
     return {**sums, **{_WEIGHT_OF + name: weight for name in sums}}
 
 
 def means(totals: Mapping[str, float]) -> dict[str, float]:
-    """Return the sums of a minibatch, with the metrics of terms divided by the weight of their tokens.
+    """Return the totals of a minibatch, in which each metric of a term is divided by the summed weight of the term's
+    tokens.
 
-    So a metric is a mean over tokens also where the weights of the loss do not sum to 1. It is 0 without tokens.
+    A metric is thus a mean over tokens even if the weights of the loss do not sum to 1. Without tokens it is 0.
     """
     return {
         name: total / (totals.get(_WEIGHT_OF + name) or 1.0)

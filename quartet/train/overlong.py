@@ -10,9 +10,9 @@ class OverlongPenalty(Credit):
     """Lower the reward of long rollouts before credit is assigned (DAPO, arXiv 2503.14476, equation 13).
 
     The penalty is 0 up to `max_tokens - cache_tokens` response tokens, falls linearly to -1 at `max_tokens`, and stays
-    there. Tokens that a forked rollout borrows from its parent count, since the length of the whole rollout is
-    punished. The penalty is part of the last call's reward. The stored reward, and so filters and metrics, are
-    unchanged.
+    there. Tokens that a forked rollout shares with its parent count too, since the penalty is for the length of the
+    whole rollout. The penalty is added to the last call's reward. The stored reward does not change, so filters and
+    metrics do not either.
     """
 
     def __init__(self, max_tokens: int, cache_tokens: int) -> None:

@@ -36,10 +36,10 @@ class Branch:
     use: MemberUse
     """Use of the trajectory in the batch."""
     prompt_tokens: int
-    """Number of tokens before the first response token; that token may be borrowed from a parent rollout."""
+    """Number of tokens before the first response token. The response token may be borrowed from a parent rollout."""
     ids_L: np.ndarray
     trained_L: np.ndarray
-    """True at response tokens that are to be trained: young enough, and not masked by credit."""
+    """True at response tokens that are trained: their lag is at most `max_lag`, and credit does not mask them."""
     rollout_logprobs_L: np.ndarray
     """Log-probs recorded at sampling. `RECOMPUTED` where the trainer's log-probs at the start of the train step replace
     them: for the replay rules `recompute` and `anchor`, and for demonstrations."""
@@ -47,14 +47,14 @@ class Branch:
     turns_L: np.ndarray
     """Index of the call, within its trajectory, that sampled the token; -1 at tokens that were not sampled."""
     lags_L: np.ndarray
-    """Lag of the token in policy versions; 0 if no policy sampled it."""
+    """Lag of the token in train steps; 0 if no policy sampled the token."""
     advantages_L: np.ndarray
     """Advantages, float32; 0 until `quartet.train.assign` has assigned credit."""
     returns_L: np.ndarray
     """Returns, float32; 0 until `quartet.train.assign` has assigned credit. NaN at tokens whose value is not
     trained."""
     media: tuple[Media, ...] = ()
-    """Pictures for which placeholders are among the tokens."""
+    """Pictures whose placeholders are among the tokens."""
     role_index: int = 0
     """Index in the batch of the trajectory's role in its rollout."""
 
@@ -97,11 +97,11 @@ class PackedBatch:
     num_branches: int
     response_tokens: int
     masked_tokens: int
-    """Number of response tokens that are not trained because they are more than `max_lag` versions old."""
+    """Number of response tokens that are not trained because their lag exceeds `max_lag`."""
     fresh_members: list[MemberTokens]
     """Token counts of the members that were not added by replay."""
     lag_histogram: dict[int, int]
-    """Lag in versions -> number of fresh trajectories."""
+    """Lag in train steps -> number of fresh trajectories."""
     credit_metrics: Mapping[str, float] = field(default_factory=dict)
     """Metrics of the credit methods, without the prefix `train/`."""
 
@@ -117,8 +117,8 @@ class PackedBatch:
 def pack_batch(batch: Batch, max_lag: int) -> PackedBatch:
     """Join the calls of all countable members into branches. Raises `QuartetError` for a call that cannot be trained.
 
-    Tokens more than `max_lag` versions old are masked, except in replayed members, whose age was checked when they
-    joined the group.
+    Tokens with a lag above `max_lag` (train steps) are masked, except in replayed members, whose lag was checked when
+    they joined the group.
     """
     branches: list[Branch] = []
     members: list[GroupMember] = []
@@ -236,8 +236,8 @@ class _Draft:
 def _draft_branches(calls: Sequence[Call]) -> list[_Draft]:
     """Join calls into branches. Each call extends the longest branch that it fits, so conversations may be interleaved.
 
-    A call all of whose response tokens are borrowed from a parent rollout is only context; a branch of only such calls
-    is left out.
+    A call whose response tokens are all borrowed from a parent rollout is context only. A branch that has only such
+    calls is left out.
     """
     drafts: list[_Draft] = []
     for number, call in enumerate(calls):

@@ -1,4 +1,4 @@
-"""Pairs of trajectories of a group with the same role, one better than the other."""
+"""Pairs of a better and a worse trajectory with the same group and role."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from quartet.train.loss.base import LossInput
 
 TIE = 1e-6
-"""Advantages that differ by less are equal: a mean over tokens has rounding errors."""
+"""Largest difference of two advantages that count as equal, because a mean over tokens has rounding errors."""
 
 
 class Pairs(NamedTuple):

@@ -1,4 +1,4 @@
-"""Numbers for pictures, by which the beginnings of training sequences are compared before they are shared."""
+"""Numbers for pictures, so that prefixes of training sequences can be compared as lists of numbers."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Recovery of a trainer after a restart, from the newest committed train step whose files are undamaged."""
+"""Recover a trainer after a restart, from the newest committed train step whose files are undamaged."""
 
 import logging
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """Division of branches into rows, and of rows into microbatches of at most `max_tokens_per_microbatch` tokens.
 
 A row holds branches with the same first prompt, such as the rollouts of a group. The tokens of a shared prefix count
-once; that is the prompt and, if a rollout was forked from another one, the turns that both have in common. Two
-prefixes are equal only if the pictures for their placeholders are equal.
+once. A shared prefix is the prompt and, if a rollout was forked from another rollout, also the turns that both have in
+common. Two prefixes are equal only if the pictures for their placeholders are equal.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,8 +14,8 @@ from quartet.train.packing import Branch
 
 ATTENTION_FACTOR = 4
 """Bound on the positions in attention, as a multiple of `max_tokens_per_microbatch`. Attention splits a packed row into
-branches, padded to the longest one; shared prompts (once per branch) and padding count. With this factor, attention
-stores about as much memory for the backward pass as all other layers together."""
+branches, padded to the longest branch. Padding counts, and a shared prompt counts once per branch. With this factor,
+attention stores about as much memory for the backward pass as all other layers together."""
 LONGEST_TO_SHORTEST = 2
 """Maximum ratio of branch lengths in a microbatch whose positions in attention exceed `max_tokens_per_microbatch`. At
 least half of each padded branch then consists of tokens."""
@@ -104,7 +104,7 @@ def in_chunks(rows: Iterable[Row], max_tokens_per_microbatch: int, *, packed: bo
     """Yield the rows of each microbatch, in the order of `share_prompts`: by the length of their longest branch.
 
     A row with more than `max_tokens_per_microbatch` tokens is a microbatch by itself. Only a branch that was sampled
-    with other settings can be that long: a replayed one, or one from before a resume with a smaller context.
+    with other settings can be that long: a replayed branch, or a branch from before a resume with a smaller context.
     """
     pending: list[Row] = []
     for row in rows:

@@ -43,7 +43,7 @@ class Scorer:
             refuse_length_dependent_rope(scored.config.get_text_config(), recipe.engine.max_context_tokens)
             train_by_the_faster_library(scored)
         self.packed = all(map(attends_everywhere, (model, *frozen.values())))
-        """Whether the branches of a microbatch are packed into one row."""
+        """True if the branches of a microbatch are packed into one row."""
         self._model, self._value_head, self._recipe = model, value_head, recipe
         self._frozen, self._sight = frozen, sight
 

@@ -1,9 +1,9 @@
 """Handling of failed train steps: retry the batch, then quarantine failing groups, and finally end the run.
 
 A batch is tried `train.max_batch_attempts` times. Then each of its groups is computed alone, without an optimizer step.
-Groups that fail alone are quarantined, that is, dropped for good; if no group fails alone, all of them are. If the
-cause is not in the data, every batch fails. After `train.max_quarantined_batches` batches without a successful train
-step between them, the run ends with the error.
+Groups that fail alone are quarantined, that is, dropped permanently. If no group fails alone, all groups of the batch
+are quarantined. If the cause is not in the data, every batch fails. After `train.max_quarantined_batches` batches
+without a successful train step between them, the run ends with the error.
 """
 
 import logging
@@ -50,7 +50,7 @@ def arithmetic_of(batch: Batch) -> Iterator[None]:
 
 
 class Setback:
-    """Handles failed train steps of one trainer."""
+    """Handling of the failed train steps of one trainer."""
 
     def __init__(
         self, recipe: Recipe, ledger: Ledger, learner: Learner, credits: Sequence[Credit], presence: Presence

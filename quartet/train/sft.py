@@ -1,6 +1,7 @@
 """Supervised fine-tuning of a policy before RL, on generated exercises and demonstrations.
 
-Prompts are long and responses short, so the output head is computed only at columns with learned tokens.
+Prompts are long and responses short, so the output head is computed only at columns with target tokens, the tokens
+whose log-prob is maximised.
 """
 
 import time
@@ -22,8 +23,9 @@ from quartet.registry import load_class
 from quartet.train.linear import train_by_the_faster_library
 
 WARMUP_STEPS = 30
-"""Number of steps of linear warmup. In each of the two phases the learning rate falls linearly to its final share."""
+"""Number of steps of linear warmup."""
 FINAL_LEARNING_RATE_SHARE = 0.1
+"""Share of the peak learning rate to which the rate falls linearly in each of the two phases."""
 ADAM_BETAS = (0.9, 0.98)
 MAX_GRAD_NORM = 1.0
 STEPS_IN_SUMMARY = 20
@@ -40,7 +42,7 @@ class Exercises(Protocol):
         ...
 
     def observe(self, accuracy: float) -> None:
-        """Record the accuracy on the latest batch; later ones may become harder."""
+        """Record the accuracy on the latest batch; later batches may become harder."""
         ...
 
 
@@ -54,9 +56,9 @@ class SftStep(NamedTuple):
     total_steps: int
     """Number of steps of the whole training; 0 if only the time limit ends it."""
     loss: float
-    """Mean cross entropy of the learned tokens, in nats."""
+    """Mean cross entropy of the target tokens, in nats."""
     accuracy: float
-    """Share of the learned tokens to which the model gave the highest probability."""
+    """Share of the target tokens to which the model gave the highest probability."""
     tokens: int
     """Number of tokens in the batch, padding included."""
     seconds: float
@@ -64,7 +66,7 @@ class SftStep(NamedTuple):
 
 
 class SftSummary(TypedDict):
-    """Result of a fine-tuning. Loss and accuracy are means over the last 20 steps of either phase."""
+    """Result of a fine-tuning. Loss and accuracy are means over the last 20 steps, whatever their phase."""
 
     output: str
     examples: int
@@ -144,7 +146,7 @@ def count_steps(sft: Sft) -> int:
 def learning_rate(sft: Sft, step: int, demonstrated: int, seconds: float) -> float:
     """Return the learning rate of optimizer step `step` (from 1).
 
-    It rises during warmup, and falls over the steps on exercises and again over those on demonstrations. If the
+    It rises during warmup, falls over the steps on exercises, and falls again over the steps on demonstrations. If the
     number of demonstration steps is not limited, the second fall follows the elapsed time.
     """
     if step <= sft.exercise_steps:
@@ -156,7 +158,7 @@ def learning_rate(sft: Sft, step: int, demonstrated: int, seconds: float) -> flo
 
 
 class SftTrainer:
-    """Takes the optimizer steps of one fine-tuning."""
+    """Model and optimizer of one fine-tuning."""
 
     def __init__(self, model: PreTrainedModel, recipe: Recipe) -> None:
         train_by_the_faster_library(model)
@@ -194,11 +196,11 @@ class SftTrainer:
 
 
 def learned_logits(model: PreTrainedModel, batch: TokenBatch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the logits `[N, V]` and targets `[N]` of the batch's N learned tokens, row by row.
+    """Return the logits `[N, V]` and the ids `[N]` of the batch's N target tokens, row by row.
 
     No attention mask is needed: padding is on the right, so with causal attention no token attends to it. The head is
-    computed at each column in which any row has a learned token. Demonstrations in a batch have similar lengths, so few
-    columns are computed in vain.
+    computed for all rows at each column in which any row has a target token. Demonstrations in a batch have similar
+    lengths, so few of the computed logits are unused.
     """
     learned_BT = batch.learned_BT[:, 1:]
     columns_C = learned_BT.any(dim=0).nonzero()[:, 0]

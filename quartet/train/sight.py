@@ -1,7 +1,7 @@
 """Pictures of training sequences, which are decoded for each microbatch just before its forward pass.
 
-The pixels are only arguments of that pass, so they are freed after it, or after the backward pass. Until the pass, a
-microbatch holds only references to its pictures, in `media`.
+Before the forward pass, a microbatch holds only references to its pictures (`media`). The pixels are arguments of the
+pass, so they are freed after it, or after the backward pass.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ LoadPictures = Callable[[Iterable[str]], dict[str, bytes]]
 
 
 class Sight:
-    """Makes the inputs, in addition to token ids, of a model that reads pictures."""
+    """Inputs, in addition to token ids, of a model that reads pictures."""
 
     def __init__(self, processor: PictureProcessor, load: LoadPictures) -> None:
         self._processor, self._load = processor, load

@@ -1,4 +1,5 @@
-"""Explanation of why a trainer gets no batch: counts of dropped groups, and of ended, running and queued rollouts."""
+"""Explain in one line why a trainer gets no batch, with counts of dropped groups and of ended, running and queued
+rollouts."""
 
 from quartet.ledger import Ledger
 from quartet.types import RolloutState

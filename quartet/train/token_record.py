@@ -1,4 +1,4 @@
-"""Record of the values that a train step assigns to and computes for each trained token, by rollout part and call."""
+"""Record of each trained token's values in a train step (advantage, return, log-prob, entropy), by rollout and call."""
 
 from typing import NamedTuple
 

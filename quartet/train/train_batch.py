@@ -1,7 +1,7 @@
 """Arithmetic of a train step on one batch, without access to files or the ledger.
 
-The same batch, weights and optimizer state give the same result, bit for bit (float32, one thread). The trainer relies
-on this after a crash, and so does the audit when it trains a run again.
+With float32 and one thread, the same batch, weights and optimizer state give the same result, bit for bit. The trainer
+relies on this after a crash, and the audit relies on it when it repeats the train steps of a run.
 """
 
 from collections.abc import Callable, Sequence

@@ -40,7 +40,7 @@ from quartet.types import Batch
 
 
 class Trainer:
-    """Trains the weights of one policy. A policy has one trainer at a time; a second one finds no batch to claim."""
+    """Trainer of one policy. If a policy has two trainers, the second finds no batch to claim."""
 
     def __init__(self, recipe: Recipe, ledger: Ledger, run_dir: Path, recorder: Recorder, presence: Presence) -> None:
         """Restore the newest undamaged train step.

@@ -1,4 +1,4 @@
-"""Facts about a stored trajectory that credit needs."""
+"""Rewards of the calls of a stored trajectory, as credit needs them."""
 
 import numpy as np
 

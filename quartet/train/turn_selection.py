@@ -7,10 +7,11 @@ from quartet.train.credit_batch import CreditBatch
 
 
 class HighEntropyTurns(Credit):
-    """Masks the turns whose mean token entropy is below a percentile of the group's turns (arXiv 2509.23866).
+    """Mask of the turns whose mean token entropy is below a percentile of the group's turns (arXiv 2509.23866).
 
-    The percentile (20 in DART) is over all turns of the group that have a token to train, interpolated linearly. Turns
-    at the percentile are trained. Advantages do not change; masked tokens are left out of the loss and its denominator.
+    The percentile (20 in DART) is computed over all turns of the group that have a trained token, and interpolated
+    linearly. Turns at the percentile are trained. Advantages do not change; masked tokens are left out of the loss and
+    its denominator.
 
     With `exempt_replayed`, all turns of a replayed success are trained, and the percentile is over the group's other
     turns. Otherwise DART's rule would mask a success as soon as the policy begins to learn it, because its entropy is

@@ -7,10 +7,10 @@ from quartet.train.credit_batch import CreditBatch
 
 
 class Arpo(Credit):
-    """Advantage: the mean of GRPO's advantages of all rollouts that share a call; a call of one rollout has its own.
+    """Advantage of a call: the mean of GRPO's advantages over the rollouts that share the call.
 
-    A shared call is trained once, in the parent. With `grpo` it would have the advantage of the parent alone, as if the
-    children had not followed from it. Without forks the result equals `grpo`. Replayed rollouts share nothing. The
+    A shared call is trained once, in the parent. With `grpo` it would have the parent's advantage, which ignores the
+    children that also followed from it. Without forks the result equals `grpo`. Replayed rollouts share no calls. The
     paper's soft form trains a shared call in each rollout, which sums to this mean times their number.
     """
 

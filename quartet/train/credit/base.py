@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Credit(Part):
-    """Method that turns the rewards of a batch into advantages, returns and a mask of its tokens."""
+    """Method that computes advantages, returns and a mask for the tokens of a batch from its rewards."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
     """Forward passes to run first: names of `quartet.train.passes.PASSES`. `CreditBatch` holds their results. A credit

@@ -15,8 +15,9 @@ class BranchGrpo(Credit):
     """Advantage: (V - mean) / (standard deviation + epsilon) over the group's calls of the same index.
 
     V is the mean reward of the rollouts that share the call. A shared call counts once in the mean and in the unbiased
-    standard deviation. Rollouts of one group begin alike, so they are one tree. A call that is alone at its index, and
-    equal V, give 0: a rollout that is longer than all others learns nothing from the rest of its calls.
+    standard deviation. Rollouts of one group begin with the same observation, so they form one tree. If all V at an
+    index are equal, or only one call has the index, the advantage is 0. A rollout that is longer than all others
+    therefore learns nothing from its additional calls.
     """
 
     class Settings(Section):

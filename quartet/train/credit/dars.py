@@ -1,4 +1,4 @@
-"""DARS's weights of hard tasks, without its further rollouts (Yang and others 2025)."""
+"""Larger advantages for hard tasks: DARS's weights without its additional rollouts (Yang and others 2025)."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
@@ -20,10 +20,10 @@ _SCHEDULES: Mapping[str, Callable[[float], float]] = {
 class Dars(Credit):
     """Advantage: (reward - group mean) * weight of the group, the same at every token of a rollout.
 
-    The sum of |reward - mean| over N rollouts of success rate p is 2 N p (1 - p): hard tasks teach little. DARS samples
-    tasks with p < 1/2 again until that sum is N / 2 (`equal`) or N (1 - p) (`hard`). This credit multiplies instead: no
-    further rollouts, but also no further successes. p is the mean of the rewards, clipped to [0, 1]. Equal rewards, or
-    a group of one, give 0.
+    Let p be the group's success rate: the mean of its rewards, clipped to [0, 1]. The sum of |reward - mean| over N
+    rollouts is 2 N p (1 - p), so hard tasks contribute little. DARS samples tasks with p < 1/2 again until that sum is
+    N / 2 (`equal`) or N (1 - p) (`hard`). This credit multiplies the advantages by a weight instead. That needs no
+    further rollouts, but finds no further successes. Equal rewards, or a group of one, give 0.
     """
 
     class Settings(Section):

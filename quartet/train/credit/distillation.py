@@ -16,7 +16,7 @@ class Distillation(Credit):
 
     The expected gradient of the first part is that of the reverse KL divergence per token, without later tokens
     (discount 0). log pi is the recorded log-prob; a token without one, such as a demonstrated one, has no first part.
-    It needs no reward and no second member, so a group of one learns too.
+    The first part needs no reward and no other member, so a group of one gives a gradient too.
     """
 
     class Settings(Section):
@@ -25,7 +25,7 @@ class Distillation(Credit):
         coefficient: PositiveFloat = 1.0
         """Factor on the difference of log-probs."""
         reward_weight: Annotated[float, Field(ge=0)] = 0.0
-        """Factor on the reward's part; 0 distils alone."""
+        """Factor on the part from rewards; with 0 the policy learns from the teacher only."""
 
     settings: Settings
     needs = frozenset({"teacher"})

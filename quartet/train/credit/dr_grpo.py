@@ -10,7 +10,7 @@ class DrGrpo(Credit):
 
     Dividing by the standard deviation gives more weight to tasks that are nearly always or nearly never solved. The
     paper also divides the loss by a constant instead of the response length; `loss.aggregation = "fixed_divisor"` does
-    this. With the default `token_mean`, too, a token weighs the same in a short and in a long rollout of a minibatch.
+    this. With the default, `token_mean`, a token also weighs the same in short and long rollouts of a minibatch.
     """
 
     source = "Dr. GRPO, arXiv 2503.20783"

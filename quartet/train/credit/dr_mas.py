@@ -8,9 +8,10 @@ from quartet.train.credit_batch import CreditBatch
 class DrMas(Credit):
     """Advantage: (reward - mean) / (standard deviation + epsilon) over all calls of the group's agents of one role.
 
-    A call has the reward of its trajectory, so an agent that is called often in a rollout weighs more in its baseline.
-    With statistics over all agents the gradient of agent k grows by (variance_k + (mean_k - mean)^2) / variance; here
-    that factor is 1. An agent with one call in its group gets 0; the released code gives it the reward itself.
+    A call has the reward of its trajectory, so trajectories with many calls weigh more in the baseline of their role.
+    With statistics over all agents, the squared norm of the gradient of agent k is multiplied by (variance_k + (mean_k
+    - mean)^2) / variance; with statistics per role that factor is 1. An agent with one call in its group gets 0; the
+    released code gives it the reward itself.
     """
 
     class Settings(Grpo.Settings):

@@ -14,15 +14,15 @@ from quartet.train.credit_batch import CreditBatch
 class Gae(Credit):
     """Advantage: GAE over the trained tokens of a rollout, normalised over all trained tokens of the batch.
 
-    The reward of a call is at its last token. Observations, and tokens that are not trained, are no steps: credit
-    crosses them undecayed. The return of a token, which the loss term `value` fits, is its advantage before the
-    normalisation + its value. The value after the last token is 0, also of a truncated rollout. Groups play no part, so
-    a group of one learns too.
+    The reward of a call is at its last token. Observations and tokens that are not trained are not steps, so credit
+    does not decay across them. The return of a token, which the loss term `value` fits, is its advantage before the
+    normalisation + its value. The value after the last token is 0, also of a truncated rollout. Groups are not
+    compared, so a group of one gives a gradient too.
     """
 
     class Settings(Section):
         discount: Fraction = 1.0
-        """Factor on a reward per token by which it is later (gamma)."""
+        """Discount (gamma): a reward n tokens later is multiplied by its n-th power."""
         trace: Fraction = 0.95
         """Weight of later temporal differences per token (lambda): 0 is one step, 1 the return minus the value."""
 

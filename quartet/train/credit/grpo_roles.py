@@ -1,4 +1,4 @@
-"""GRPO's advantage within a role, as for the main and the sub-agents of M-GRPO (2025)."""
+"""GRPO's advantage within a role, as M-GRPO uses for its main agent and its sub-agents (2025)."""
 
 from quartet.train.credit.base import Credit
 from quartet.train.credit.grpo import Grpo
@@ -8,10 +8,10 @@ from quartet.train.credit_batch import CreditBatch
 class GrpoRoles(Credit):
     """Advantage: (reward - mean) / (standard deviation + epsilon) over the group's rollouts in the same role.
 
-    Roles whose rewards lie apart, such as a solver's and its judge's, each have a baseline of their own. A member is
-    one trajectory: one role in one rollout. With one role the result equals `grpo`. A role that one rollout of the
-    group has gives 0. The released trainer of sub-agents compares them in the order of arrival, across tasks; here only
-    those of one task are compared.
+    Roles with different reward levels, such as a solver and its judge, have separate baselines. A member is one
+    trajectory: one role in one rollout. With one role the result equals `grpo`. A role that only one rollout of the
+    group has gives 0. The released trainer compares sub-agents in the order of arrival, across tasks; here only
+    sub-agents of the same task are compared.
     """
 
     class Settings(Grpo.Settings):

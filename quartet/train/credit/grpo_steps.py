@@ -11,8 +11,9 @@ class GrpoSteps(Credit):
     """Advantage: (reward - mean over the group's steps) / (their standard deviation + epsilon), equal within a rollout.
 
     A step is one call, with the reward of its rollout. A rollout of twelve steps weighs six times as much in the
-    baseline as one of two; a group of short successes and long failures has a baseline near 0. Advantages sum to zero
-    over steps, not over rollouts. Otherwise as `grpo`: unbiased standard deviation, `negative_weight`.
+    baseline as a rollout of two steps, so a group of short successes and long failures has a baseline near 0.
+    Advantages sum to zero over steps, not over rollouts. Otherwise as `grpo`: unbiased standard deviation,
+    `negative_weight`.
     """
 
     class Settings(Grpo.Settings):

@@ -11,8 +11,8 @@ from quartet.train.credit_batch import CreditBatch
 class LitePpo(Credit):
     """Advantage: (reward - group mean) / (standard deviation over the whole batch + epsilon), equal within a rollout.
 
-    A group whose rewards hardly differ keeps small advantages, which its own standard deviation would amplify. The
-    standard deviation is unbiased. The paper combines it with `loss.aggregation = "token_mean"`.
+    A group whose rewards hardly differ gets small advantages; division by the group's own standard deviation would
+    amplify them. The standard deviation is unbiased. The paper combines it with `loss.aggregation = "token_mean"`.
     """
 
     class Settings(Section):

@@ -11,16 +11,16 @@ from quartet.train.credit_batch import CreditBatch, to_come
 class Mars(Credit):
     """Advantage: (discounted return from the call on - its role's mean), normalised over all calls of the batch.
 
-    The mean is over the calls of the group's rollouts in the same role, so the players of a zero-sum game have
-    baselines of their own. The released code forms it per batch for two players with fixed names, over distinct values;
-    here a role is any name, and rollouts of other tasks do not count. The released code also subtracts a player's mean
-    from the rewards of single turns before it sums them to returns; this step is left out. A role with one call in its
-    group is 0 before the batch's mean is subtracted.
+    The mean is over the calls of the group's rollouts in the same role, so the players of a zero-sum game have separate
+    baselines. The released code computes the mean over a batch, for two players with fixed names and over distinct
+    values; here a role may have any name, and rollouts of other tasks do not count. The released code also subtracts a
+    player's mean from the rewards of single turns before it sums them to returns; this step is left out. For a role
+    with one call in its group, the advantage is 0 before the batch's mean is subtracted.
     """
 
     class Settings(Section):
         discount: Fraction = 1.0
-        """Factor on a reward per call by which it is later."""
+        """Discount (gamma): a reward n calls later is multiplied by its n-th power."""
         epsilon: PositiveFloat = 1e-8
         """Added to the batch's standard deviation."""
 

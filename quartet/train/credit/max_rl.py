@@ -10,10 +10,10 @@ from quartet.train.credit_batch import CreditBatch
 class MaxRl(Credit):
     """Advantage: (reward - group mean) / group mean, the same at every token of a rollout.
 
-    Reinforcement learning maximises the mean of p, the probability of success; this maximises the mean of log p, so a
-    task's weight is about 1 / p. For N rollouts with rewards 0 and 1 the expected gradient is that of p, times the sum
-    of (1 - p)^k for k from 0 to N - 2. A group without a success, without spread, or of one member gives 0. Rewards
-    below zero count as 0.
+    Let p be the probability of success at a task. Reinforcement learning usually maximises the mean of p over tasks;
+    this credit maximises the mean of log p, so the weight of a task is about 1 / p. For N rollouts with rewards 0 and 1
+    the expected gradient is that of p, times the sum of (1 - p)^k for k from 0 to N - 2. A group without a success,
+    with equal rewards, or with one member gives 0. Rewards below zero count as 0.
     """
 
     source = "Maximum Likelihood Reinforcement Learning, arXiv 2602.02710"

@@ -15,9 +15,9 @@ class PassAtK(Credit):
     """Advantage: k * the expected rise of the best reward when a rollout joins k - 1 random others of its group.
 
     The baseline, the best of the others, does not depend on the rollout itself, so the gradient is that of the expected
-    best of k rewards: of pass@k for rewards 0 and 1. No advantage is below zero, and where most rollouts succeed all
-    are small. In a group of fewer than k members k is its size; verl's `grpo_passk` is that case, divided by k. Equal
-    rewards, or a group of one, give 0.
+    best of k rewards: of pass@k for rewards 0 and 1. No advantage is below zero, and all are small if most rollouts
+    succeed. In a group of fewer than k members, k is the size of the group; verl's `grpo_passk` is this case, divided
+    by k. Equal rewards, or a group of one, give 0.
     """
 
     class Settings(Section):

@@ -10,13 +10,13 @@ from quartet.train.credit_batch import CreditBatch, to_come
 class Reinforce(Credit):
     """Advantage: the discounted sum of the rewards of a token's own call and of later calls.
 
-    Unbiased for any reward, with the highest variance of all credits. A group of one learns from its reward; equal
-    rewards do not give 0. Other members change nothing.
+    The gradient is unbiased for any reward, with a higher variance than with a baseline. Members do not affect each
+    other, so a group of one gives a gradient, and equal rewards do not give 0.
     """
 
     class Settings(Section):
         discount: Fraction = 1.0
-        """Factor on a reward per call by which it is later."""
+        """Discount (gamma): a reward n calls later is multiplied by its n-th power."""
 
     settings: Settings
     source = "Williams 1992, Simple statistical gradient-following algorithms, Machine Learning 8, section 4"

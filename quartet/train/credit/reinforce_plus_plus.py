@@ -16,13 +16,13 @@ class ReinforcePlusPlus(Credit):
 
     A token's reward is that of its call, at the call's last token, minus `kl_coefficient` * (log pi - log
     pi_reference), with the recorded log pi. Tokens that are not trained do not count as steps of the discount. Groups
-    play no part, so a group of one learns too; a batch without any difference gives 0. A token without a recorded
-    log-prob has no penalty.
+    are not compared, so a group of one gives a gradient too. A batch in which all returns are equal gives 0. A token
+    without a recorded log-prob has no penalty.
     """
 
     class Settings(Section):
         discount: Fraction = 1.0
-        """Factor on a reward per token by which it is later."""
+        """Discount (gamma): a reward n tokens later is multiplied by its n-th power."""
         kl_coefficient: PositiveFloat = 0.01
         """Weight of the penalty per token in the reward."""
 

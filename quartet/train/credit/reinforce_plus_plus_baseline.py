@@ -8,9 +8,9 @@ from quartet.train.credit_batch import CreditBatch
 class ReinforcePlusPlusBaseline(Credit):
     """Advantage: reward - group mean, normalised over all trained tokens of the batch; ProRL and BroRL use it too.
 
-    A rollout weighs in the mean and the standard deviation of the batch by its trained tokens. Members of a group
-    without spread, or of a group of one, all get the same small value, 0 before the batch's mean is subtracted. The
-    paper adds a KL term to the loss: `loss.terms`.
+    A rollout weighs in the mean and the standard deviation of the batch by its number of trained tokens. In a group of
+    one, or with equal rewards, the value is 0 before the batch's mean is subtracted. The paper also adds a KL term to
+    the loss (`loss.terms`).
     """
 
     source = "REINFORCE++, arXiv 2501.03262, the variant with a baseline"

@@ -1,4 +1,5 @@
-"""TreeRL's credit of forked rollouts: against the root and against the call before (Hou and others 2025)."""
+"""TreeRL's credit of forked rollouts: values of calls relative to the root and to the previous call (Hou and others
+2025)."""
 
 import numpy as np
 
@@ -11,9 +12,9 @@ from quartet.train.credit_batch import CreditBatch
 class TreeRl(Credit):
     """Advantage: ((V - V_root) + (V - V_before)) / sqrt(number of rollouts that share the call).
 
-    V is the mean reward of the rollouts that share a call, V_before that of the call before, and V_root the group's
-    mean. Before the first call V_before is V_root. Without forks a rollout's first call has 2 (reward - group mean),
-    its others half of that. Equal rewards, or a group of one, give 0.
+    V is the mean reward of the rollouts that share a call, V_before the V of the previous call, and V_root the group's
+    mean. For a first call, V_before is V_root. Without forks, the advantage is 2 (reward - group mean) at a rollout's
+    first call and half of that at its other calls. Equal rewards, or a group of one, give 0.
     """
 
     source = "TreeRL, arXiv 2506.11902, global and local advantages"

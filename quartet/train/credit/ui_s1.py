@@ -1,4 +1,4 @@
-"""UI-S1's credit: discounted returns of turns beside the return of the episode (Lu and others 2025)."""
+"""UI-S1's credit: the sum of an advantage of the episode and an advantage of the turn (Lu and others 2025)."""
 
 from functools import partial
 
@@ -11,16 +11,16 @@ from quartet.train.credit_batch import CreditBatch, over_equal, to_come
 class UiS1(Credit):
     """Advantage: `episode_weight` * A_episode + `turn_weight` * A_turn, equal within a call.
 
-    A_episode is GRPO's advantage of the rollout's reward. A_turn compares the discounted return from the call on with
-    the returns of the group's other rollouts from their call of the same index: (return - mean) / (unbiased standard
-    deviation + epsilon). A call that no other rollout reached has A_turn 0. With `episode_weight = 0` only the returns
-    of turns count. The released code averages A_episode over calls, which gives long rollouts more weight in the
-    baseline, and by default does not divide by the standard deviation; this is the paper's form.
+    A_episode is GRPO's advantage of the rollout's reward. A_turn compares the discounted return from a call on with the
+    returns of the group's rollouts from their call with the same index: (return - mean) / (unbiased standard deviation
+    + epsilon). A call that no other rollout reached has A_turn 0. With `episode_weight = 0` only the returns of turns
+    count. The released code averages A_episode over calls, which gives long rollouts more weight in the baseline, and
+    by default does not divide by the standard deviation. This credit follows the paper.
     """
 
     class Settings(Section):
         discount: Fraction = 0.5
-        """Factor on a reward per call by which it is later."""
+        """Discount (gamma): a reward n calls later is multiplied by its n-th power."""
         turn_weight: PositiveFloat = 1.0
         """Factor on A_turn."""
         episode_weight: Fraction = 1.0

@@ -14,15 +14,16 @@ from quartet.train.credit_batch import CreditBatch, piecewise
 class VlDac(Credit):
     """Advantage: GAE over the calls of a rollout, normalised over all calls of the batch; equal within a call.
 
-    The value of a call is that of its first trained token, which has seen the observation and none of the response.
-    Discount and trace count calls, so a long response does not decay the signal. The first trained token of a call has
-    the call's return; the others have none (NaN), so the loss term `value` does not train them. Calls without a trained
-    token are no steps; their rewards count for the step before. Groups play no part, so a group of one learns.
+    The value of a call is the value before its first trained token, which depends on the observation and on nothing of
+    the response. Discount and trace count calls, so a long response does not decay the signal. The first trained token
+    of a call has the call's return; the others have none (NaN), so the loss term `value` does not train them. Calls
+    without a trained token are not steps; their rewards count for the previous step. Groups are not compared, so a
+    group of one gives a gradient too.
     """
 
     class Settings(Section):
         discount: Fraction = 0.9
-        """Factor on a reward per call by which it is later (gamma)."""
+        """Discount (gamma): a reward n calls later is multiplied by its n-th power."""
         trace: Fraction = 0.95
         """Weight of later temporal differences per call (lambda)."""
 

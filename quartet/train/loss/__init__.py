@@ -1,1 +1,1 @@
-"""Loss terms: one part per file. The loss is their weighted sum."""
+"""Loss terms, one part per file. The loss of a run is the weighted sum of the terms in its recipe."""

@@ -15,8 +15,8 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 class Awr(LossTerm):
     """Loss per token: -min(exp(A / temperature), cap) * log pi.
 
-    It needs no probability of the policy that sampled, so it suits stored rollouts. Also a token without an advantage
-    is imitated, with weight 1; a low temperature leaves little but the best.
+    The term needs no log-prob of the policy that sampled, so it suits stored rollouts. A token with advantage 0 is
+    imitated too, with weight 1. With a low temperature, tokens with the highest advantages dominate.
     """
 
     class Settings(Section):

@@ -28,7 +28,7 @@ class LossInput(NamedTuple):
     logprobs_T: torch.Tensor
     """Log-probs under the weights being trained; carries the gradient."""
     old_logprobs_T: torch.Tensor
-    """Log-probs under the weights at the start of the train step, from the trainer's own pass."""
+    """Log-probs under the weights at the start of the train step, from a forward pass of the trainer."""
     rollout_logprobs_T: torch.Tensor
     """Log-probs recorded by the engine at sampling."""
     advantages_T: torch.Tensor
@@ -50,7 +50,7 @@ class LossInput(NamedTuple):
     old_values_T: torch.Tensor | None = None
     """Result of the pass `values` under the weights at the start of the train step."""
     lags_T: torch.Tensor | None = None
-    """Lag of the token in policy versions; 0 if no policy sampled it."""
+    """Lag of the token in train steps; 0 if no policy sampled the token."""
     trajectories_T: torch.Tensor | None = None
     """Index of the token's trajectory in the batch."""
     groups_T: torch.Tensor | None = None
@@ -58,7 +58,7 @@ class LossInput(NamedTuple):
     roles_T: torch.Tensor | None = None
     """Index in the batch of the role that the token's trajectory has in its rollout."""
     minibatch_T: torch.Tensor | None = None
-    """Result of the term's own `over_minibatch`, for the tokens of the microbatch."""
+    """Result of the term's `over_minibatch` at the tokens of the microbatch."""
 
 
 class LossTerm(Part):
@@ -68,12 +68,12 @@ class LossTerm(Part):
     """Forward passes that the term needs: names of `quartet.train.passes.PASSES`. Other passes are not run."""
 
     needs_minibatch: ClassVar[bool] = False
-    """True if the term overrides `over_minibatch`. A minibatch of several microbatches then takes a second forward
+    """True if the term overrides `over_minibatch`. A minibatch of several microbatches then takes an additional forward
     pass."""
 
     @property
     def uses(self) -> frozenset[MemberUse]:
-        """Return the uses of members to whose tokens the term applies."""
+        """Return the kinds of members (`MemberUse`) to whose tokens the term applies."""
         return frozenset({MemberUse.FRESH, MemberUse.REPLAY})
 
     def applies(self, tokens: LossInput) -> torch.Tensor | float:
@@ -86,13 +86,15 @@ class LossTerm(Part):
 
     @abstractmethod
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
-        """Return the term and its metrics, both weighted sums over tokens, so that microbatches add up."""
+        """Return the term's loss and its metrics. All are weighted sums over tokens, so that those of microbatches can
+        be added."""
 
     def over_minibatch(self, tokens: LossInput) -> torch.Tensor:
-        """Return `[T]` or `[T, K]`: facts of each token that depend on the whole minibatch, as `minibatch_T` of `loss`.
+        """Return `[T]` or `[T, K]`: values of each token that depend on the whole minibatch, such as a rank.
 
-        `tokens` holds all tokens of the minibatch under the weights being trained, without gradients. So a rank, a mean
-        or a pair of tokens does not depend on the cut into microbatches.
+        `loss` receives them as `minibatch_T`. `tokens` holds all tokens of the minibatch, scored under the weights
+        being trained, without gradients. Ranks, means and pairs of tokens computed here do not depend on the division
+        into microbatches.
         """
         raise NotImplementedError(f"{type(self).__name__} sets `needs_minibatch` and has no `over_minibatch`")
 
@@ -108,7 +110,7 @@ class LossTerm(Part):
 
 
 def weighted_sum(tokens: LossInput, values_T: torch.Tensor | None) -> torch.Tensor:
-    """Return the weighted sum over tokens of a pass's or a term's values."""
+    """Return the weighted sum of per-token values, such as the result of a forward pass."""
     assert values_T is not None, "a term declares the passes that it needs"
     return (tokens.weights_T * values_T).sum()
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 class Cispo(LossTerm):
     """Loss per token: -w * sg[clip(r, 1 - low, 1 + high)] * A * log pi, with r = pi / pi_old.
 
-    `ppo_clip` gives no gradient to a token beyond its bound; here such a token keeps one, of bounded weight. The paper
-    tunes the upper bound alone. w is the importance weight of `ppo_clip`.
+    In `ppo_clip` a token beyond the clip bound has no gradient; here it has one, with a bounded weight. The paper tunes
+    only the upper bound. w is the importance weight of `ppo_clip`.
     """
 
     class Settings(ImportanceSettings):

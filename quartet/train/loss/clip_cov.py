@@ -1,4 +1,4 @@
-"""Clip-Cov: tokens whose log-prob and advantage vary together get no gradient, which keeps the entropy up."""
+"""Clip-Cov: no gradient at a few tokens whose log-prob and advantage have a high covariance, to keep the entropy up."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 
 
 class ClipCov(LossTerm):
-    """The loss of `ppo_clip` without a small share of the tokens whose covariance is in a band; they stay in the mean.
+    """Loss of `ppo_clip`, set to 0 at a small share of the tokens whose covariance is in a band; they stay in the mean.
 
     The covariance of a token is (log pi - mean) * (A - mean), with means over the minibatch. Tokens that `ppo_clip`
-    clips are no candidates. The released code draws from the band at random, in each microbatch; here the largest of
-    the minibatch are taken, so the same batch gives the same step and the cut into microbatches has no effect.
+    clips are not selected. The released code selects tokens of the band at random in each microbatch; here those with
+    the largest covariance in the minibatch are selected, so the same batch gives the same step, however it is divided
+    into microbatches.
     """
 
     class Settings(PpoClip.Settings):

@@ -1,4 +1,4 @@
-"""DPO on pairs inside a group: the better of two rollouts of a task shall gain more on the reference than the worse."""
+"""DPO on pairs inside a group: raise the probability, relative to the reference, of the better of two rollouts."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 class Dpo(LossTerm):
     """Mean over pairs of -log sigmoid(beta * (h_better - h_worse)), h = the sum of log pi - log pi_ref of a trajectory.
 
-    The sum is over its trained tokens. A pair is two trajectories of a group with the same role and different
-    advantages (the mean over their tokens), so credit decides which is better; a group of equals has none. Each pair of
-    the minibatch weighs the same, whatever `loss.aggregation` says. The two of a pair may be in different microbatches,
-    so the slopes of the loss are computed from the log-probs of the whole minibatch.
+    The sum is over the trajectory's trained tokens. A pair is two trajectories of a group with the same role and
+    different advantages (the mean over their tokens), so credit decides which one is better. A group whose trajectories
+    have equal advantages has no pair. Each pair of the minibatch weighs the same, whatever `loss.aggregation` is. The
+    trajectories of a pair may be in different microbatches, so the slopes of the loss are computed from the log-probs
+    of the whole minibatch.
     """
 
     class Settings(Section):
         beta: PositiveFloat = 0.1
-        """Strength of the tie to the reference: the margin in nats is multiplied by it."""
+        """Factor on the margin h_better - h_worse in nats. With a larger value the policy stays closer to the
+        reference."""
 
     settings: Settings
     needs = frozenset({"reference"})

@@ -12,10 +12,11 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 
 
 class FilteredNll(LossTerm):
-    """Loss per token: -log pi where A > threshold, else 0; tokens below it stay in the mean.
+    """Loss per token: -log pi where A > threshold, else 0. All tokens count in the mean.
 
-    With the advantages of steps it is the actor of DigiRL, with those of rollouts rejection sampling. It never lowers
-    a probability, and needs no probability of the policy that sampled.
+    With advantages of steps this is DigiRL's actor loss; with advantages of rollouts it is rejection sampling. The term
+    raises the probability of sampled tokens and does not lower any, and it needs no log-prob of the policy that
+    sampled.
     """
 
     class Settings(Section):

@@ -13,14 +13,15 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 
 
 class Gspo(PpoClip):
-    """The loss of `ppo_clip` with s = exp(mean of log pi - log pi_old over a branch's trained tokens) at all of them.
+    """Loss of `ppo_clip` whose ratio is s = exp(mean of log pi - log pi_old over a branch's trained tokens) at each of
+    them.
 
     The gradient follows equation 14, "GSPO-token", as in verl: s_t = sg[s] * pi_t / sg[pi_t] has the value s at every
-    token, and its gradient reaches that token alone. So each token keeps its own importance weight; differentiating
-    through the mean would give all of them their average.
+    token, and a gradient at that token only. Each token thus keeps its own importance weight; differentiating through
+    the mean would give each token the average weight.
 
-    With the loop `latest` a branch is one response, the sequence of DART's released code; with `append` it is a whole
-    conversation. A mean moves less than a token's ratio, so the clip bounds must be smaller.
+    With the loop `latest` a branch is one response, as in DART's released code; with `append` it is a whole
+    conversation. A mean changes less than the ratio of one token, so the clip bounds must be smaller.
     """
 
     source = "GSPO, arXiv 2507.18071"

@@ -1,4 +1,4 @@
-"""Distance to the reference policy, by an estimate of the KL divergence from the sampled tokens."""
+"""Loss term `kl`: KL divergence between the policy and the reference policy, estimated on the sampled tokens."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ MAX_K3_NATS = 10.0
 
 
 class Kl(LossTerm):
-    """Mean over tokens of an estimate of KL(policy || reference) in nats.
+    """Mean over tokens, weighted as `loss.aggregation` says, of an estimate of KL(policy || reference) in nats.
 
-    The reference is the policy that the run started from. `kl_old` has a reference that moves.
+    The reference is the policy that the run started from. The term `kl_old` uses the policy at the start of each train
+    step instead.
     """
 
     class Settings(Section):

@@ -1,4 +1,5 @@
-"""KL-Cov: a KL penalty for the tokens whose log-prob and advantage vary together most, which keeps the entropy up."""
+"""KL-Cov: a KL penalty at the tokens whose log-prob and advantage have the highest covariance, to keep the entropy
+up."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 class KlCov(LossTerm):
     """Loss per token: w * (-r * A + coefficient * |log r|), the second summand at a small share of the tokens only.
 
-    r = pi / pi_old is not clipped. The share has the largest covariance (log pi - mean) * (A - mean) of the minibatch.
-    The penalty is 0 at the start of a train step, so it needs several optimizer steps per batch.
+    r = pi / pi_old is not clipped. The penalty is at the tokens with the largest covariance (log pi - mean) * (A -
+    mean) of the minibatch. The penalty is 0 at the start of a train step, so it needs several optimizer steps per
+    batch.
     """
 
     class Settings(ImportanceSettings):

@@ -1,4 +1,4 @@
-"""Distance to the policy at the start of the train step: a KL penalty whose reference moves with the policy."""
+"""Loss term `kl_old`: KL divergence between the policy and the policy at the start of the train step."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 class KlOld(Kl):
     """Mean over tokens of an estimate of KL(policy || policy at the start of the train step) in nats.
 
-    It limits a step as the clip of a ratio does, and holds no policy back in the long run. With `kl` beside it the loss
-    has the convex mix of references of ReMix. The first optimizer step of a train step starts at the reference, where
-    the penalty is 0.
+    The term limits the change within a train step, as clipping the ratio does, but not the change over many train
+    steps. Together with `kl`, the loss has ReMix's convex mix of two references. The first optimizer step of a train
+    step starts at the reference, where the penalty is 0.
     """
 
     needs = frozenset[str]()

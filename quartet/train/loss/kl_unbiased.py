@@ -1,4 +1,5 @@
-"""Distance to the reference policy whose gradient is that of the KL divergence also on tokens of an older policy."""
+"""Loss term `kl_unbiased`: KL divergence to the reference policy, with an unbiased gradient on tokens of older
+policies."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 class KlUnbiased(LossTerm):
     """Mean over tokens of r * k3 in nats, with r = pi / pi_old and the k3 estimate of the term `kl`.
 
-    The ratio carries a gradient, so the expected gradient over tokens of the old policy is that of
-    KL(policy || reference), which no estimate of `kl` has off-policy. TRL's default.
+    The ratio carries a gradient, so the expected gradient over tokens of the old policy is that of KL(policy ||
+    reference). The estimates of `kl` have this gradient only on tokens of the trained policy. This form is TRL's
+    default.
     """
 
     needs = frozenset({"reference"})

@@ -1,4 +1,7 @@
-"""Supervised loss term: maximum likelihood of the tokens of anchors, added to the policy loss."""
+"""Supervised loss term: maximum likelihood of the tokens of anchors.
+
+Anchors are demonstrations or stored successes that join a batch only to be imitated.
+"""
 
 from __future__ import annotations
 

@@ -17,12 +17,12 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 class PpoClip(LossTerm):
     """Loss per token: -w * min(r * A, clip(r, 1 - low, 1 + high) * A), and for A < 0 at most -w * c * A.
 
-    r = pi / pi_old carries the gradient. c is `dual_clip`, which bounds the loss where A < 0: `min` leaves it unbounded
-    there (Yu and others, arXiv 1912.09729; verl's `clip_ratio_c`).
+    r = pi / pi_old carries the gradient. c is `dual_clip`, which bounds the loss where A < 0, since the `min` of PPO
+    does not bound it there (Yu and others, arXiv 1912.09729; verl's `clip_ratio_c`).
 
-    w, from rho = pi_old / pi_rollout, is a constant. It corrects for the difference between the engine that sampled
-    (another version, other arithmetic) and the trainer. `truncate`: w = min(rho, cap); `mask`: w = rho where rho <=
-    cap, else 0; masked tokens stay in the denominator, as in AReaL. `none`: w = 1.
+    w, from rho = pi_old / pi_rollout, is a constant. It corrects for the difference between the distribution that the
+    engine sampled from (an older version, other arithmetic) and the trainer's. `truncate`: w = min(rho, cap); `mask`: w
+    = rho where rho <= cap, else 0; masked tokens stay in the denominator, as in AReaL. `none`: w = 1.
     """
 
     class Settings(ImportanceSettings):

@@ -1,4 +1,4 @@
-"""Decoupled PPO whose proximal policy is interpolated between the sampling and the trained policy (A-3PO)."""
+"""Decoupled PPO with a proximal policy interpolated between the policy that sampled and the trained policy (A-3PO)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 class PpoInterpolated(PpoClip):
     """The loss of `ppo_clip` with log pi_old = a * log pi_rollout + (1 - a) * sg[log pi], where a = 1 / max(lag, 1).
 
-    `ppo_clip` takes the weights at the start of the train step for the proximal policy, which is decoupled PPO (AReaL,
-    arXiv 2505.24298). Here it is the policy one version behind the trained one on the log-linear path from the policy
-    that sampled: a token of the newest version, or of the one before, is compared with the policy that sampled it, and
-    the older a token is, the nearer its ratio is to 1. A-3PO saves the forward pass for the proximal policy; here the
-    trainer still runs the pass for old log-probs where `ppo_clip` would, since metrics, other terms and members without
-    recorded log-probs need it.
+    In `ppo_clip` the proximal policy has the weights at the start of the train step, which is decoupled PPO (AReaL,
+    arXiv 2505.24298). Here it is on the log-linear path from the policy that sampled to the trained policy, one train
+    step before the end of the path. A token with lag 0 or 1 is compared with the policy that sampled it; the older a
+    token is, the nearer its ratio is to 1. A-3PO saves the forward pass for the proximal policy; here the trainer still
+    runs the pass for old log-probs where `ppo_clip` would, since metrics, other terms and members without recorded
+    log-probs need it.
     """
 
     source = "A-3PO, arXiv 2512.06547; `compute_prox_logp_approximations` (loglinear) of AReaL"

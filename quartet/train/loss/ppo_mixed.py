@@ -1,4 +1,4 @@
-"""ReMix's clipped surrogate for batches of old and new rollouts: the clip moves with the policy of the train step."""
+"""ReMix's clipped surrogate for batches of old and new rollouts, with clip bounds around pi_old / pi_rollout."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 class PpoMixed(LossTerm):
     """Loss per token: -min(r * A, clip(r, c - clip, c + clip) * A), r = pi / pi_rollout, c = pi_old / pi_rollout.
 
-    PPO that clips r around 1 stops at once where the policy has moved since the token was sampled; around c every token
-    has room. The importance weight is inside r and has no cap. On tokens of the newest version it is PPO.
+    If r were clipped around 1, tokens on which the policy has changed since they were sampled would start outside the
+    bounds. Around c, each token starts in the middle of its bounds. The importance weight is part of r and has no cap.
+    On tokens of the newest version the term equals PPO.
     """
 
     class Settings(Section):
         clip: Annotated[float, Field(gt=0)] = 0.2
-        """Distance of the bounds from c."""
+        """Distance of the clip bounds from their centre c."""
 
     settings: Settings
     metrics = {

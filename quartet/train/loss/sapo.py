@@ -15,15 +15,15 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 class Sapo(LossTerm):
     """Loss per token: -w * (4 / tau) * sigmoid(tau * (r - 1)) * A, with r = pi / pi_old and a tau for each sign of A.
 
-    At r = 1 the gradient is that of the policy gradient; it falls smoothly on both sides, and faster with a larger tau.
-    w is the importance weight of `ppo_clip`.
+    At r = 1 the gradient equals the policy gradient. It falls smoothly on both sides, and faster with a larger tau. w
+    is the importance weight of `ppo_clip`.
     """
 
     class Settings(ImportanceSettings):
         tau_positive: PositiveFloat = 1.0
         """Steepness of the gate of tokens with a positive advantage."""
         tau_negative: PositiveFloat = 1.05
-        """Steepness of the gate of other tokens: these updates are the less stable ones."""
+        """Steepness of the gate of tokens with a negative advantage, whose updates are less stable."""
 
     settings: Settings
     metrics = METRICS | {"train/ratio_mean": "1: mean ratio of new to old probability"}
