@@ -21,7 +21,8 @@ FILES = {
     "committed": "a receipt of the trainer",
     "policy": "the weights of a train step, by the trainer",
     "canary": "the canary of those weights, by the trainer",
-    "checkpoint": "optimizer and random state, by the trainer",
+    "state_copy": "the copy of optimizer and random state, by the trainer, which hands it to a thread",
+    "checkpoint": "optimizer and random state, by that thread, while the trainer works on the next train step",
     "weights": "new weights in the memory of an engine, with requests in flight",
     "config": "the resolved recipe, by the supervisor",
 }

@@ -43,7 +43,7 @@ AT_WORK = {
         *("policies.mark_deleted", "evaluations.admit", "policies.mark_best", "evaluations.finish"),
     ),
     "trainer": (
-        *("restored", "batches.roll_back", "batches.lease", "policy", "canary", "checkpoint"),
+        *("restored", "batches.roll_back", "batches.lease", "policy", "canary", "state_copy", "checkpoint"),
         *("committing", "batches.commit", "committed"),
     ),
     "engine": ("weights",),

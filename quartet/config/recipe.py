@@ -167,6 +167,7 @@ RESUMABLE_SETTINGS = (
     "train.max_seconds",
     "train.learning_rate",
     "train.max_tokens_per_microbatch",
+    "train.train_steps_per_checkpoint",
     "train.starved_timeout_seconds",
     "env.sessions",
     "env.step_timeout_seconds",

@@ -45,8 +45,13 @@ class Train(Section):
     max_quarantined_batches: Positive = 3
     """Number of consecutive batches with quarantined groups, without a train step between them, after which the run
     stops with the error (exit code 6)."""
-    train_steps_per_checkpoint: Positive = 1
-    """Write the optimizer state every this many train steps; policies are published at every step."""
+    train_steps_per_checkpoint: Positive | None = None
+    """Write the optimizer state every this many train steps; policies are published at every step. A thread writes it
+    while the next steps are trained, so a crash costs less than twice this many train steps, which are trained again.
+    Unset, it is 1 for up to 200 MB of state (25 million parameters), 1 more for each further 200 MB, and at most 10."""
+    publish_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Data type of the weights in published policies. bfloat16 halves their size and suits `engine.dtype = "bfloat16"`.
+    The trainer keeps its weights in float32, and checkpoints then hold them too."""
     max_train_steps: Positive = 1000
     """Training ends after this many train steps."""
     max_seconds: PositiveFloat = 36000.0

@@ -8,9 +8,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from quartet.ledger.checkpoints import CheckpointProgress, progress_key
 from quartet.ledger.claims import (
     FRESH_OF_BATCH,
     GROUPS_OF_BATCH,
@@ -115,8 +117,11 @@ class Batches:
         if not held:
             raise batch_lost(batch)
 
-    def commit(self, batch: Batch, policy_path: str, metrics: dict[str, Any]) -> Policy:
-        """Commit a trained batch and its policy, which is already on disk, in one transaction.
+    def commit(
+        self, batch: Batch, policy_path: str, metrics: dict[str, Any], checkpoints: CheckpointProgress | None = None
+    ) -> Policy:
+        """Commit a trained batch, its policy, which is already on disk, and the trainer's progress with checkpoints, in
+        one transaction.
 
         Non-finite metrics are stored as null, because JSON cannot represent them. Raises `LeaseLostError` if the lease
         was lost; then nothing is committed and an event is recorded.
@@ -130,6 +135,8 @@ class Batches:
                 trained = sa.update(groups).where(groups.c.batch_id == batch.batch_id)
                 connection.execute(trained.values(state=GroupState.TRAINED))
                 policy = insert_policy(db, connection, policy_path, batch.train_step)
+                if checkpoints is not None:
+                    write_value(connection, progress_key(db.policy), msgspec.to_builtins(checkpoints))
             else:
                 db.record(connection, "batch_superseded", batch_id=batch.batch_id, train_step=batch.train_step)
         if policy is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from quartet.ledger.policy_folders import own_folder
+from quartet.ledger.values import policy_key
 from quartet.types import MAIN, Policy
 
 CHECKPOINTS = "trainer"
@@ -17,12 +18,21 @@ _NAME = re.compile(r"step_(\d+)(?:_batch_(\d+))?")
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
-    """A checkpoint on disk. It is written before its batch is committed, so the batch may be uncommitted."""
+    """A checkpoint on disk. Its batch was committed before it was written, and may have been rolled back since."""
 
     train_step: int
     batch_id: int | None
     """None in runs of the first builds of Quartet 0.1, whose folder names hold only the step."""
     folder: Path
+
+
+class CheckpointProgress(Struct, frozen=True, kw_only=True):
+    """Train steps of a trainer's checkpoints, as stored with each commit."""
+
+    whole: int = 0
+    """Train step of the newest complete checkpoint; 0 before the first."""
+    begun: int = 0
+    """Train step of the newest checkpoint, complete or being written."""
 
 
 class RecoveryPoint(Struct, frozen=True, kw_only=True):
@@ -33,6 +43,11 @@ class RecoveryPoint(Struct, frozen=True, kw_only=True):
     """The policy that this step committed."""
     checkpoint: Path | None
     """None at train step 0, which starts with a new optimizer."""
+
+
+def progress_key(policy: str) -> str:
+    """Return the key, among the run's values, of a policy's `CheckpointProgress`."""
+    return policy_key("checkpoints", policy)
 
 
 def checkpoints_root(run_dir: Path, policy: str = MAIN) -> Path:

@@ -1,16 +1,24 @@
 """Recovery points: committed train steps with both checkpoint and policy on disk, from which a run can resume.
 
 The trainer rolls back to the newest recovery point, retention keeps the files of all of them, and `quartet ledger
-check` reports checkpoints without a policy.
+check` reports checkpoints without a policy. A checkpoint becomes whole after the commit of its train step, while later
+steps are trained.
 """
 
 from pathlib import Path
 
+import msgspec
 import sqlalchemy as sa
 
 from quartet.errors import CheckpointError
 from quartet.ledger import Ledger
-from quartet.ledger.checkpoints import Checkpoint, RecoveryPoint, checkpoints_on_disk
+from quartet.ledger.checkpoints import (
+    Checkpoint,
+    CheckpointProgress,
+    RecoveryPoint,
+    checkpoints_on_disk,
+    progress_key,
+)
 from quartet.ledger.schema import batches
 from quartet.types import BatchState, Policy
 
@@ -26,15 +34,28 @@ def recovery_points(ledger: Ledger) -> list[RecoveryPoint]:
     ]
 
 
-def points_to_go_on_from(ledger: Ledger, train_steps_per_checkpoint: int) -> list[RecoveryPoint]:
+def checkpoint_progress(ledger: Ledger) -> CheckpointProgress | None:
+    """Return the recorded progress of the policy's checkpoints; None before the first commit, and in runs of older
+    versions."""
+    value = ledger.value(progress_key(ledger.policy))
+    return None if value is None else msgspec.convert(value, CheckpointProgress)
+
+
+def record_checkpoints(ledger: Ledger, progress: CheckpointProgress) -> None:
+    """Record the progress of the policy's checkpoints outside of a commit."""
+    ledger.set_value(progress_key(ledger.policy), msgspec.to_builtins(progress))
+
+
+def points_to_go_on_from(ledger: Ledger) -> list[RecoveryPoint]:
     """Return the points a trainer may resume from, newest first: recovery points, and train step 0 before the first
-    checkpoint is due.
+    checkpoint is whole.
 
     Raises `CheckpointError` if there is none: resuming without a checkpoint would silently reset the optimizer's
     moments.
     """
+    progress = checkpoint_progress(ledger)
     points, train_step = recovery_points(ledger), ledger.batches.train_step()
-    if train_step < train_steps_per_checkpoint:
+    if train_step == 0 or (progress is not None and progress.whole == 0):
         initial = ledger.policies.live()[0]
         points.append(RecoveryPoint(train_step=0, policy=initial, checkpoint=None))
     if not points:

@@ -9,7 +9,7 @@ from quartet.config import Disk
 from quartet.files.disk import STOPPED_BY_DISK, free_megabytes
 from quartet.ledger import Ledger
 from quartet.ledger.policy_folders import policies_root
-from quartet.ledger.recovery import recovery_points
+from quartet.ledger.recovery import checkpoint_progress, recovery_points
 
 _ROLLOUTS_PER_STEP = 500
 """Number of rollouts whose pictures are deleted in one transaction, so that other writers can use the ledger between
@@ -47,10 +47,13 @@ class Retention:
         """Return the newest `keep_policies` versions that were not rolled back, and all versions in use.
 
         In use are the first and the best version, versions under evaluation, versions that an engine serves or may be
-        loading, and versions of a recovery point.
+        loading, versions of a recovery point, and the version whose checkpoint is being written.
         """
-        live = [policy.version for policy in ledger.policies.loadable()]
+        progress = checkpoint_progress(ledger)  # read first: a checkpoint that becomes whole now is a recovery point
+        loadable = ledger.policies.loadable()
+        live = [policy.version for policy in loadable]
         kept = {0, *live[: self._disk.keep_policies], *ledger.evaluations.running().values()}
+        kept |= {policy.version for policy in loadable if progress and policy.train_step == progress.begun}
         kept |= {point.policy.version for point in recovery_points(ledger)}
         settled = ledger.policies.settled_version()
         kept |= {version for version in live if version >= settled}

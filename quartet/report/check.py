@@ -11,7 +11,7 @@ from quartet.ledger.beginnings import read_beginning
 from quartet.ledger.blobs import BlobStore, DamagedBlobError
 from quartet.ledger.pictures import pictures_of
 from quartet.ledger.policy_folders import policies_root
-from quartet.ledger.recovery import committed_checkpoints, has_folder, recovery_points
+from quartet.ledger.recovery import checkpoint_progress, committed_checkpoints, has_folder, recovery_points
 from quartet.ledger.schema import (
     HAS_BEGINNING,
     REPLAY,
@@ -79,20 +79,14 @@ class CheckReport(Struct, frozen=True, kw_only=True):
         return to_builtins(self)
 
 
-def check_ledger(
-    ledger: Ledger,
-    max_lag: int | None = None,
-    train_steps_per_checkpoint: int | None = None,
-    on_progress: OnProgress = nobody_watches,
-) -> CheckReport:
+def check_ledger(ledger: Ledger, max_lag: int | None = None, on_progress: OnProgress = nobody_watches) -> CheckReport:
     """Read the whole ledger and every blob it refers to, once.
 
-    `max_lag` is the run's lag bound; without it the lag of trained tokens is not checked. Without
-    `train_steps_per_checkpoint` a missing checkpoint is not detected. A blob whose trajectory is already marked
-    damaged is not a finding.
+    `max_lag` is the run's lag bound; without it the lag of trained tokens is not checked. A blob whose trajectory is
+    already marked damaged is not a finding.
     """
     findings = [*_unknown_states(ledger), *_broken_promises(ledger), *_orphans(ledger)]
-    findings += _lost_files(ledger, train_steps_per_checkpoint)
+    findings += _lost_files(ledger)
     findings += _damaged_beginnings(ledger)
     if max_lag is not None:
         findings += [Finding(kind="over_lag", what=what) for one in ledger.each() for what in over_lag(one, max_lag)]
@@ -150,16 +144,14 @@ def _still_named(ledger: Ledger, trajectory_id: int, pictures: Sequence[str]) ->
         return set(pictures) <= set(pictures_of(connection, [trajectory_id])[trajectory_id])
 
 
-def _lost_files(ledger: Ledger, train_steps_per_checkpoint: int | None) -> list[Finding]:
+def _lost_files(ledger: Ledger) -> list[Finding]:
     """Return policies and checkpoints without their folders. Reads twice, because an active run deletes folders."""
-    lost, again = (
-        [finding for one in ledger.each() for finding in _missing_folders(one, train_steps_per_checkpoint)]
-        for _ in range(2)
-    )
+    lost, again = ([finding for one in ledger.each() for finding in _missing_folders(one)] for _ in range(2))
     return [finding for finding in again if finding in lost]
 
 
-def _missing_folders(ledger: Ledger, every: int | None) -> list[Finding]:
+def _missing_folders(ledger: Ledger) -> list[Finding]:
+    progress = checkpoint_progress(ledger)
     checkpoints, points = committed_checkpoints(ledger), recovery_points(ledger)
     published = policies_root(ledger.run_dir, ledger.policy).name
     whole = {point.train_step for point in points}
@@ -178,10 +170,10 @@ def _missing_folders(ledger: Ledger, every: int | None) -> list[Finding]:
         for found in checkpoints
         if found.train_step not in whole
     ]
-    due = ledger.batches.train_step() // every * every if every else 0
-    if due and due not in {found.train_step for found in checkpoints}:
+    newest = max((found.train_step for found in checkpoints), default=0)
+    if progress and newest < progress.whole <= ledger.batches.train_step():
         back = f"--resume restarts at train step {points[0].train_step}" if points else "the run cannot be resumed"
-        what = f"the checkpoint of train step {due} is missing; {back}"
+        what = f"the checkpoint of train step {progress.whole} is missing; {back}"
         findings.append(Finding(kind="checkpoint_missing", what=what))
     return findings
 

@@ -44,7 +44,9 @@ ACTIVITIES: dict[str, Activity] = {
         Activity("credit", "assignment of advantage, return and mask to each token", "#e69f00"),
         Activity("old_logprobs", "forward pass for log-probs under the weights at the step's start", "#f0d24a"),
         Activity("update", "forward, backward and optimizer steps", "#d55e00"),
-        Activity("publish", "writing of policy and checkpoint to disk", "#9b4a78"),
+        Activity("publish", "writing of the policy to disk", "#9b4a78"),
+        Activity("copy_state", "waiting for the previous checkpoint, and copying of the trainer's state", "#7a2f5c"),
+        Activity("checkpoint", "writing of the copied state to disk, while later steps are trained", "#c9a0b4"),
         Activity("commit", "commit of the train step in the ledger", "#b8a83a"),
     )
 }

@@ -1,13 +1,13 @@
 """Trainer state on disk without pickle: tensors as safetensors, numbers as JSON, with checksums.
 
 For example, `trainer/step_000120_batch_000131/` holds the optimizer moments, the value head and the random state after
-train step 120, which trained on batch 131. The policy's weights are in the folder that this step published. A folder is
-written atomically.
+train step 120, which trained on batch 131. The policy's weights are in the folder that this step published; if they are
+rounded there, the checkpoint holds the exact ones. A folder is written atomically.
 """
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -15,11 +15,9 @@ from safetensors.torch import load_file, save_file
 
 from quartet.errors import CheckpointError
 from quartet.files.whole_folder import check_folder, nothing, whole_folder
-from quartet.ledger.checkpoints import checkpoints_on_disk, checkpoints_root
 from quartet.policy.files import raising_checkpoint_errors
 from quartet.policy.load import raising_os_errors
 from quartet.train.step import Learner
-from quartet.types import MAIN
 
 TENSORS, NUMBERS = "state.safetensors", "state.json"
 """Files of the tensors and of the numbers. More tensors than `SHARD_BYTES` continue in `state-00001.safetensors`, and
@@ -27,7 +25,7 @@ so on."""
 SHARD_BYTES = 500 * 10**6
 RANDOM_STATE = "random_state"
 WEIGHTS = "weights"
-"""Entry for the weights of a parameter. Only parameters of the value head have it, as a policy's folder lacks them."""
+"""Entry for the weights of a parameter, if a policy's folder lacks them or holds them rounded."""
 
 
 class Numbers(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,22 +33,31 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     optimizer_step: int
 
 
-def save_checkpoint(
-    folder: Path,
-    learner: Learner,
-    train_step: int,
-    *,
-    durable: bool = False,
-    on_progress: Callable[[], None] = nothing,
+class Snapshot(NamedTuple):
+    """Copy of a learner's state after a train step, which further training does not change."""
+
+    numbers: Numbers
+    tensors: dict[str, torch.Tensor]
+
+
+def take_snapshot(learner: Learner, train_step: int) -> Snapshot:
+    """Copy the learner's state to the CPU's memory."""
+    numbers = Numbers(train_step=train_step, optimizer_step=learner.optimizer_step)
+    tensors = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in _tensors(learner).items()}
+    return Snapshot(numbers, tensors)
+
+
+def write_checkpoint(
+    folder: Path, snapshot: Snapshot, *, durable: bool = False, on_progress: Callable[[], None] = nothing
 ) -> None:
-    """Write the learner's state to `folder`, replacing an existing folder.
+    """Write a snapshot to `folder`, replacing an existing folder.
 
     With `durable`, the folder survives power loss once this returns. `on_progress` is called after each file and chunk.
+    Other threads run meanwhile: safetensors and the hashing release Python's global lock.
     """
-    numbers = Numbers(train_step=train_step, optimizer_step=learner.optimizer_step)
     with whole_folder(folder, point="checkpoint", durable=durable, on_progress=on_progress) as fresh:
-        (fresh / NUMBERS).write_bytes(msgspec.json.encode(numbers))
-        for number, shard in enumerate(_shards(_tensors(learner))):
+        (fresh / NUMBERS).write_bytes(msgspec.json.encode(snapshot.numbers))
+        for number, shard in enumerate(_shards(snapshot.tensors)):
             with raising_os_errors(fresh):
                 save_file(shard, fresh / (f"state-{number:05d}.safetensors" if number else TENSORS))
             on_progress()
@@ -71,8 +78,8 @@ def load_checkpoint(folder: Path, learner: Learner, *, on_progress: Callable[[],
         torch.set_rng_state(tensors.pop(RANDOM_STATE))
     learner.optimizer_step = numbers.optimizer_step
     optimizer, parameters = learner.optimizer, learner.parameters
-    if missing := {f"{name}/{WEIGHTS}" for name in learner.head_parameters} - tensors.keys():
-        raise CheckpointError(f"{folder / TENSORS} has no value head: {min(missing)!r} is missing", _ADVICE)
+    if missing := {f"{name}/{WEIGHTS}" for name in _unpublished(learner)} - tensors.keys():
+        raise CheckpointError(f"{folder / TENSORS} belongs to another recipe: it has no {min(missing)!r}", _ADVICE)
     optimizer.state.clear()
     for key, tensor in tensors.items():
         parameter_name, _, entry = key.rpartition("/")
@@ -85,37 +92,27 @@ def load_checkpoint(folder: Path, learner: Learner, *, on_progress: Callable[[],
     return numbers.train_step
 
 
-def prune_checkpoints(run_dir: Path, keep: int, train_step: int, policy: str = MAIN) -> None:
-    """Delete a policy's checkpoints except the newest `keep` up to the committed `train_step`.
-
-    Checkpoints of attempts that crashed are deleted too: of several attempts at a step, the last is the committed one.
-    Call this only after the commit.
-    """
-    by_step = {found.train_step: found.folder for found in checkpoints_on_disk(run_dir, policy)}
-    kept = [folder for step, folder in by_step.items() if step <= train_step][-keep:]
-    for folder in checkpoints_root(run_dir, policy).glob("step_*"):
-        if folder not in kept:
-            shutil.rmtree(folder)
-
-
 def _tensors(learner: Learner) -> dict[str, torch.Tensor]:
-    """Return the random state, the weights of the value head, and the optimizer state, by `parameter name/entry`
+    """Return the random state, the unpublished weights, and the optimizer state, by `parameter name/entry`
     (`model.norm.weight/exp_avg`)."""
     states = learner.optimizer.state
-    tensors = {
-        f"{name}/{entry}": value.detach().contiguous()
+    moments = {
+        f"{name}/{entry}": value
         for name, parameter in learner.parameters.items()
         for entry, value in states.get(parameter, {}).items()
     }
-    head = {f"{name}/{WEIGHTS}": parameter.detach() for name, parameter in learner.head_parameters.items()}
-    return tensors | head | {RANDOM_STATE: torch.get_rng_state()}
+    weights = {f"{name}/{WEIGHTS}": parameter for name, parameter in _unpublished(learner).items()}
+    return moments | weights | {RANDOM_STATE: torch.get_rng_state()}
+
+
+def _unpublished(learner: Learner) -> dict[str, torch.nn.Parameter]:
+    """Return the parameters whose exact weights the policy's folder lacks: the value head's, and all if the published
+    weights are rounded."""
+    return learner.head_parameters if learner.recipe.train.publish_dtype == "float32" else learner.parameters
 
 
 def _shards(tensors: dict[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:
-    """Split the tensors into files of at most `SHARD_BYTES`, if no tensor is larger.
-
-    Each file can be written between two heartbeats; a write blocks all other Python code of the process.
-    """
+    """Split the tensors into files of at most `SHARD_BYTES`, if no tensor is larger."""
     shard: dict[str, torch.Tensor] = {}
     for name, tensor in tensors.items():
         if shard and sum(each.nbytes for each in shard.values()) + tensor.nbytes > SHARD_BYTES:

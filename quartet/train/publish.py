@@ -4,12 +4,14 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from quartet.config import Recipe
 from quartet.files.whole_folder import nothing, whole_folder
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.policy.kind.base import PictureProcessor
-from quartet.policy.load import write_policy
+from quartet.policy.load import with_weights, write_policy
 from quartet.train.packing import Branch
 
 CANARY_TOKENS = 256
@@ -22,19 +24,34 @@ def publish_policy(
     folder: Path,
     branches: Sequence[Branch],
     *,
+    dtype: torch.dtype = torch.float32,
     pictures: PictureProcessor | None = None,
     durable: bool = False,
     on_progress: Callable[[], None] = nothing,
 ) -> None:
     """Write weights, tokenizer, image processor and canary to `folder`, replacing the folder of a crashed attempt.
 
-    With `durable`, the folder survives power loss once this returns. `on_progress` is called after each file and chunk.
+    The weights are rounded to `dtype`; the canary is computed in float32 with the rounded weights. With `durable`, the
+    folder survives power loss once this returns. `on_progress` is called after each file and chunk.
     """
+    model = _rounded(model, dtype)
     fixed = fixed_sequence(model.config.get_text_config().vocab_size, CANARY_TOKENS)
     with whole_folder(folder, point="policy", durable=durable, on_progress=on_progress) as fresh:
-        write_policy(model, tokenizer, fresh, on_progress, pictures=pictures)
         write_canary(fresh, model, [fixed, *first_tokens(branches, CANARY_TOKENS)])
         on_progress()
+        write_policy(model.to(dtype), tokenizer, fresh, on_progress, pictures=pictures)
+
+
+def published_dtype(recipe: Recipe) -> torch.dtype:
+    """Return the data type of the weights in published policies."""
+    return getattr(torch, recipe.train.publish_dtype)
+
+
+def _rounded(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+    """Return the model if its weights have this type, else a copy of it whose weights are rounded to the type."""
+    if dtype == model.dtype:
+        return model
+    return with_weights(model, {name: parameter.detach().to(dtype) for name, parameter in model.named_parameters()})
 
 
 def policy_folder(root: Path, version: int, batch_id: int) -> Path:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from quartet.config import Recipe
 from quartet.errors import CheckpointError, UnusablePolicyError
 from quartet.files.whole_folder import check_folder, nothing
 from quartet.ledger import Ledger
@@ -17,18 +16,17 @@ T = TypeVar("T")
 
 
 def roll_back_to_whole(
-    ledger: Ledger, recipe: Recipe, load: Callable[[Path], T], *, on_progress: Callable[[], None] = nothing
+    ledger: Ledger, load: Callable[[Path], T], *, on_progress: Callable[[], None] = nothing
 ) -> tuple[RecoveryPoint, T]:
     """Roll back to the newest train step with an undamaged checkpoint and policy; return it and the loaded policy.
 
-    If checkpoints are not written after every step, the steps since the last checkpoint are undone. If that checkpoint
-    or its policy is damaged or missing, the run goes back to the previous checkpoint, and an event names the damage.
-    `load` reads a policy's folder.
+    The steps since the last whole checkpoint are undone. If that checkpoint or its policy is damaged or missing, the
+    run goes back to the previous checkpoint, and an event names the damage. `load` reads a policy's folder.
 
     Raise `CheckpointError` if there is no checkpoint with a policy. Raise `UnusablePolicyError`, with the damage of the
     newest pair, if all are damaged; a restart would fail in the same way.
     """
-    points = points_to_go_on_from(ledger, recipe.train.train_steps_per_checkpoint)
+    points = points_to_go_on_from(ledger)
     damage: list[CheckpointError] = []
     for point in points:
         try:

@@ -1,7 +1,8 @@
 """Trainer loop: claim a batch, train on it, publish the policy, commit. `Trainer.run` repeats `Trainer.train_one`.
 
-The policy and its checkpoint are written to disk before a single ledger transaction commits them. If a trainer dies at
-any point before that, its batch becomes trainable again. Every committed version can be loaded.
+The policy is written to disk before a single ledger transaction commits it. If a trainer dies at any point before that,
+its batch becomes trainable again. Every committed version can be loaded. The step's checkpoint is written after the
+commit, while the next step is trained.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ import torch
 from quartet.config import Recipe
 from quartet.errors import LeaseLostError, LedgerError
 from quartet.ledger import Ledger
-from quartet.ledger.checkpoints import RecoveryPoint, checkpoint_folder
+from quartet.ledger.checkpoints import RecoveryPoint
 from quartet.ledger.policy_folders import policies_root
 from quartet.policy.digest import weights_digest
 from quartet.policy.load import load_policy, read_weights, swap_weights
@@ -25,11 +26,12 @@ from quartet.telemetry.record import Recorder
 from quartet.telemetry.token_values import write_token_values
 from quartet.train.assign import credits_of
 from quartet.train.batch_wait import BatchWait
-from quartet.train.checkpoint import load_checkpoint, prune_checkpoints, save_checkpoint
+from quartet.train.checkpoint import load_checkpoint
+from quartet.train.checkpoint_writer import CheckpointWriter
 from quartet.train.frozen import load_frozen
 from quartet.train.metrics import PhaseTimer, batch_metrics
 from quartet.train.packing import PackedBatch
-from quartet.train.publish import policy_folder, prune_attempts, publish_policy
+from quartet.train.publish import policy_folder, prune_attempts, publish_policy, published_dtype
 from quartet.train.recover import roll_back_to_whole
 from quartet.train.setback import FailedStepError, Setback, arithmetic_of
 from quartet.train.sight import sight_of
@@ -55,18 +57,18 @@ class Trainer:
         remote_code = recipe.model.trust_remote_code
         point, (self.model, self.tokenizer, self._pictures) = roll_back_to_whole(
             ledger,
-            recipe,
             lambda folder: load_policy(folder, trust_remote_code=remote_code, on_progress=presence.beat),
             on_progress=presence.beat,
         )
         initial = Path(recipe.policy_sources[ledger.policy].source)
         frozen = load_frozen(recipe, self._credits, initial, on_progress=presence.beat)
         self.learner = Learner(self.model, recipe, frozen, sight_of(self._pictures, ledger))
+        self.checkpoints = CheckpointWriter(ledger, recipe, self.learner, recorder)
         self._setback = Setback(recipe, ledger, self.learner, self._credits, presence)
         self._receipts = TrainerReceipts(
             run_dir,
             ledger.policy,
-            lambda: weights_digest(dict(self.model.named_parameters())),
+            lambda: weights_digest(dict(self.model.named_parameters()), published_dtype(recipe)),
             enabled=recipe.runtime.receipts,
         )
         self._lease_renewed = time.monotonic()
@@ -99,6 +101,7 @@ class Trainer:
 
         A failed step leaves the weights unchanged; `Setback` decides what happens to its batch.
         """
+        self.checkpoints.is_idle()  # raises the error of a failed write
         start = time.time()
         batch = self._claim()
         if batch is None:
@@ -123,30 +126,26 @@ class Trainer:
         return True
 
     def finish(self) -> None:
-        """Write the checkpoint of the last train step if it has none yet, so that a resume starts from there.
-
-        `train.train_steps_per_checkpoint` above 1 skips checkpoints.
-        """
-        if self._committed is None:
-            return
-        train_step, batch_id = self._committed
-        if not checkpoint_folder(self.run_dir, train_step, batch_id, self.ledger.policy).is_dir():
-            self._save_checkpoint(train_step, batch_id, self.presence.beat)
+        """Write the checkpoint of the last train step if it has none yet, so that a resume starts from there."""
+        if self._committed is not None and self.ledger.policies.latest().version == self.version:
+            self.checkpoints.finish(*self._committed, self.presence.beat)
 
     def restore(self) -> None:
         """Roll back to the last train step that has a checkpoint: weights, version and optimizer state."""
-        point, weights = roll_back_to_whole(self.ledger, self.recipe, read_weights, on_progress=self.presence.beat)
+        self.checkpoints.wait(self.presence.beat)
+        point, weights = roll_back_to_whole(self.ledger, read_weights, on_progress=self.presence.beat)
         swap_weights(self.model, weights)
         self._restore_optimizer(point)
 
     def _restore_optimizer(self, point: RecoveryPoint) -> None:
         self.version, self._committed = point.policy.version, None
-        self._receipts.restored(point.policy)
+        self.checkpoints.restored(point.train_step)
         if point.checkpoint is None:
             self.learner.reset()
-            return
-        train_step = load_checkpoint(point.checkpoint, self.learner, on_progress=self.presence.beat)
-        self.ledger.event("trainer_restored", train_step=train_step, version=self.version)
+        else:
+            train_step = load_checkpoint(point.checkpoint, self.learner, on_progress=self.presence.beat)
+            self.ledger.event("trainer_restored", train_step=train_step, version=self.version)
+        self._receipts.restored(point.policy)
 
     @property
     def _lease_seconds(self) -> float:
@@ -207,18 +206,20 @@ class Trainer:
             except FileNotFoundError:  # another trainer that has committed this step deletes these files
                 self.ledger.batches.renew(batch, self._lease_seconds)
                 raise
+        with phases("copy_state"):
+            prepared = self.checkpoints.prepare(batch.train_step, batch.batch_id, progress)
         report = metrics | batch_metrics(batch, packed) | phases.seconds
         self._receipts.committing(batch)
         with phases("commit"):
-            policy = self.ledger.batches.commit(batch, str(path), report)
+            policy = self.ledger.batches.commit(batch, str(path), report, self.checkpoints.progress_with(prepared))
         self._receipts.committed(batch, policy)
         self.version, self._committed = policy.version, (batch.train_step, batch.batch_id)
-        prune_checkpoints(self.run_dir, self.recipe.disk.keep_checkpoints, batch.train_step, self.ledger.policy)
+        self.checkpoints.committed(prepared)
         prune_attempts(path)
         self.recorder.metric("train", step=batch.train_step, version=policy.version, **(report | phases.seconds))
 
     def _publish(self, batch: Batch, packed: PackedBatch, progress: Callable[[], None]) -> Path:
-        """Write the policy with its canary, then the checkpoint if one is due; return the policy's folder."""
+        """Write the policy with its canary; return its folder."""
         version = self.ledger.policies.next_version()
         path = policy_folder(policies_root(self.run_dir.resolve(), self.ledger.policy), version, batch.batch_id)
         publish_policy(
@@ -226,17 +227,12 @@ class Trainer:
             self.tokenizer,
             path,
             packed.branches,
+            dtype=published_dtype(self.recipe),
             pictures=self._pictures,
             durable=self._durable,
             on_progress=progress,
         )
-        if batch.train_step % self.recipe.train.train_steps_per_checkpoint == 0:
-            self._save_checkpoint(batch.train_step, batch.batch_id, progress)
         return path
-
-    def _save_checkpoint(self, train_step: int, batch_id: int, progress: Callable[[], None]) -> None:
-        folder = checkpoint_folder(self.run_dir, train_step, batch_id, self.ledger.policy)
-        save_checkpoint(folder, self.learner, train_step, durable=self._durable, on_progress=progress)
 
     def _undo(self, steps_before: int) -> None:
         """Undo a failed step's changes to the weights.

@@ -1,4 +1,4 @@
-"""A trainer with the mistake that the crash tests must find: the ledger's commit comes before the files."""
+"""A trainer with the mistake that the crash tests must find: the ledger's commit comes before the policy's files."""
 
 import sys
 from collections.abc import Callable
@@ -15,8 +15,6 @@ class CommitsFirst(trainer.Trainer):
     def _train(self, batch: Batch, phases: PhaseTimer) -> None:
         super()._train(batch, phases)
         trainer.publish_policy(self.model, self.tokenizer, self._path, self._packed.branches)
-        folder = trainer.checkpoint_folder(self.run_dir, batch.train_step, batch.batch_id)
-        trainer.save_checkpoint(folder, self.learner, batch.train_step)
 
     def _publish(self, batch: Batch, packed: PackedBatch, progress: Callable[[], None]) -> Path:
         self._packed = packed

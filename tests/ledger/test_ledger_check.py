@@ -13,7 +13,7 @@ from test_ledger_file import as_version_1
 from quartet.cli import cli
 from quartet.errors import CheckpointError, LedgerError, SetupError
 from quartet.ledger import Ledger
-from quartet.ledger.checkpoints import checkpoint_folder
+from quartet.ledger.checkpoints import CheckpointProgress, checkpoint_folder
 from quartet.ledger.recovery import points_to_go_on_from
 from quartet.recipe.file import to_toml
 from quartet.report.check import check_ledger
@@ -71,24 +71,41 @@ def test_missing_policies_and_checkpoints_are_named(ledger):
         folder.mkdir(parents=True)
         if version % 2 == 0:
             checkpoint_folder(ledger.run_dir, version, batch.batch_id).mkdir(parents=True)
-        ledger.batches.commit(batch, str(folder), {})
+        whole = version // 2 * 2
+        ledger.batches.commit(batch, str(folder), {}, CheckpointProgress(whole=whole, begun=whole))
 
     def found() -> list[tuple[str, bool]]:
         """Kinds of findings, and whether each says which train step or version it is about."""
-        return [(finding.kind, "4" in finding.what) for finding in check_ledger(ledger, None, 2).findings]
+        return [(finding.kind, "4" in finding.what) for finding in check_ledger(ledger).findings]
 
     assert found() == []
     ledger.policies.mark_deleted(4)  # what the retention of Quartet 0.1 did
     shutil.rmtree(ledger.run_dir / "policies" / "v000004")
     assert found() == [("checkpoint_without_policy", True)]
-    assert [point.train_step for point in points_to_go_on_from(ledger, 2)] == [2]
+    assert [point.train_step for point in points_to_go_on_from(ledger)] == [2]
     checkpoint_folder(ledger.run_dir, 4, 4).rmdir()
     assert found() == [("checkpoint_missing", True)]
     shutil.rmtree(ledger.run_dir / "policies" / "v000002")
     kinds = [kind for kind, _ in found()]
     assert kinds == ["policy_missing", "checkpoint_without_policy", "checkpoint_missing"]
     with pytest.raises(CheckpointError, match="at train step 4 and has no checkpoint"):
-        points_to_go_on_from(ledger, 2)
+        points_to_go_on_from(ledger)
+
+
+def test_before_the_first_checkpoint_is_whole_a_run_begins_again(ledger):
+    """Its first checkpoint is still written when the second step is committed; afterwards its loss is an error."""
+    for begun in (1, 2):
+        trainable_group(ledger)
+        batch = ledger.batches.claim("t", 1, 9, "mask", 60)
+        (ledger.run_dir / "policies" / f"v{begun}").mkdir(parents=True)
+        progress = CheckpointProgress(whole=begun - 1, begun=begun)
+        ledger.batches.commit(batch, str(ledger.run_dir / "policies" / f"v{begun}"), {}, progress)
+        if begun == 1:
+            assert [(point.train_step, point.checkpoint) for point in points_to_go_on_from(ledger)] == [(0, None)]
+            assert check_ledger(ledger).findings == []
+    assert kinds(ledger) == ["checkpoint_missing"]
+    with pytest.raises(CheckpointError, match="at train step 2 and has no checkpoint"):
+        points_to_go_on_from(ledger)
 
 
 def test_rows_that_only_foreign_sql_can_write_are_found(ledger):

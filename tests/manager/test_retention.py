@@ -1,18 +1,19 @@
 """The disk budget: what goes, what stays, and when the run must stop."""
 
 import os
+import shutil
 
 import pytest
 import sqlalchemy as sa
 
-from quartet.ledger.checkpoints import checkpoint_folder
+from quartet.ledger.checkpoints import CheckpointProgress, checkpoint_folder
 from quartet.ledger.pictures import pictures_of
 from quartet.ledger.recovery import points_to_go_on_from
 from quartet.ledger.schema import trajectories
 from quartet.manager.retention import Retention
 from quartet.report.check import check_ledger
 from quartet.report.totals import run_totals
-from quartet.train.checkpoint import prune_checkpoints
+from quartet.train.checkpoint_writer import prune_checkpoints
 from quartet.types import ReplayRule, Status
 from tests.ledger.samples import finish, plan, recipe, trainable_group, trajectory
 
@@ -21,7 +22,9 @@ def retention(ledger, **disk) -> Retention:
     return Retention(recipe(disk={"min_free_megabytes": 1, **disk}).disk, ledger, ledger.run_dir)
 
 
-def publish(ledger, steps: range, train_steps_per_checkpoint: int = 1000) -> None:
+def publish(ledger, steps: range, train_steps_per_checkpoint: int = 1000, begun: tuple[int, int] | None = None) -> None:
+    """Commit train steps; `begun` are the train steps of the newest whole checkpoint and of the one that has begun."""
+    progress = CheckpointProgress(whole=begun[0], begun=begun[1]) if begun else None
     for step in steps:
         trainable_group(ledger)
         batch = ledger.batches.claim("t", 1, 100, "mask", 60)
@@ -30,7 +33,7 @@ def publish(ledger, steps: range, train_steps_per_checkpoint: int = 1000) -> Non
         (folder / "model.safetensors").write_bytes(b"weights")
         if batch.train_step % train_steps_per_checkpoint == 0:
             checkpoint_folder(ledger.run_dir, batch.train_step, batch.batch_id).mkdir(parents=True)
-        ledger.batches.commit(batch, str(folder), {})
+        ledger.batches.commit(batch, str(folder), {}, progress)
 
 
 def folders(ledger) -> list[str]:
@@ -53,7 +56,28 @@ def test_the_policies_that_a_checkpoint_goes_on_from_stay(ledger):
     publish(ledger, range(1, 9), train_steps_per_checkpoint=3)
     retention(ledger, keep_policies=1).sweep()
     assert folders(ledger) == ["v000003", "v000006", "v000008"]
-    assert [point.train_step for point in points_to_go_on_from(ledger, 3)] == [6, 3]
+    assert [point.train_step for point in points_to_go_on_from(ledger)] == [6, 3]
+
+
+def test_the_policy_whose_checkpoint_is_being_written_stays(ledger):
+    """Its checkpoint becomes whole after later commits; until then only the commit's record says that it is needed."""
+    publish(ledger, range(1, 4), train_steps_per_checkpoint=3)
+    publish(ledger, range(4, 7), begun=(3, 6))
+    publish(ledger, range(7, 9), begun=(3, 6))
+    retention(ledger, keep_policies=1).sweep()
+    assert folders(ledger) == ["v000003", "v000006", "v000008"]
+
+
+def test_pruning_keeps_the_newest_pairs_and_no_other_checkpoint(ledger):
+    """A checkpoint that was rolled back, or whose policy is gone, must not take the place of one that can be used."""
+    publish(ledger, range(1, 6), train_steps_per_checkpoint=1)
+    ledger.batches.roll_back(4)
+    shutil.rmtree(ledger.run_dir / "policies" / "v000003")
+    incomplete = checkpoint_folder(ledger.run_dir, 5, 9).with_suffix(".writing")
+    incomplete.mkdir()
+    prune_checkpoints(ledger, 2)
+    left = sorted(path.name for path in incomplete.parent.iterdir())
+    assert left == ["step_000002_batch_000002", "step_000004_batch_000004"]
 
 
 def test_rolled_back_policies_take_no_place_of_those_that_are_live(ledger):
@@ -142,7 +166,7 @@ def train_one(ledger) -> None:
     batch = ledger.batches.claim("t", 1, 100, "mask", 60)
     checkpoint_folder(ledger.run_dir, batch.train_step, batch.batch_id).mkdir(parents=True)
     publish_committed(ledger, batch)
-    prune_checkpoints(ledger.run_dir, 1, batch.train_step)
+    prune_checkpoints(ledger, 1)
 
 
 def publish_committed(ledger, batch) -> None:
@@ -226,7 +250,7 @@ def test_a_success_that_a_group_to_be_trained_was_joined_by_stays(ledger, clock,
     if batch:
         publish_committed(ledger, batch)
         checkpoint_folder(ledger.run_dir, batch.train_step, batch.batch_id).mkdir()
-        prune_checkpoints(ledger.run_dir, 1, batch.train_step)
+        prune_checkpoints(ledger, 1)
         assert sweep_records(ledger, clock, max_record_age_seconds=1) == [3]
 
 

@@ -61,7 +61,7 @@ def test_two_policies_train_in_one_run(tmp_path, bandit_policy):
     assert [one["train_steps"] for one in again["policies"].values()] == [3, 3]
     ledger = Ledger.open(tmp_path / "run")
     assert used_by(ledger) == {"even": {"even"}, "odd": {"odd"}}
-    assert check_ledger(ledger, max_lag=2, train_steps_per_checkpoint=1).findings == []
+    assert check_ledger(ledger, max_lag=2).findings == []
     folders = [one.policies.latest().path for one in ledger.each()]
     assert len({digest(bandit_policy), *map(digest, folders)}) == 3, "each went its own way"
     shown = StatusReader(tmp_path / "run", ledger).read()

@@ -10,13 +10,9 @@ from tiny_batches import make_model
 
 from quartet.config import Recipe
 from quartet.errors import CheckpointError
-from quartet.ledger.checkpoints import checkpoint_folder, checkpoints_on_disk
+from quartet.ledger.checkpoints import checkpoint_folder
 from quartet.train import checkpoint
-from quartet.train.checkpoint import (
-    load_checkpoint,
-    prune_checkpoints,
-    save_checkpoint,
-)
+from quartet.train.checkpoint import load_checkpoint, take_snapshot, write_checkpoint
 from quartet.train.step import Learner
 
 RecipeBuilder = Callable[..., Recipe]
@@ -29,7 +25,7 @@ def train(learner: Learner, train_step: int) -> None:
 
 def saved(learner: Learner, root: Path, train_step: int = 1, batch_id: int = 1) -> Path:
     folder = checkpoint_folder(root, train_step, batch_id)
-    save_checkpoint(folder, learner, train_step)
+    write_checkpoint(folder, take_snapshot(learner, train_step))
     return folder
 
 
@@ -54,10 +50,22 @@ def test_resume_is_bit_exact(trained: Learner, tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(weights(trained), weights(resumed), strict=True))
 
 
+def test_a_snapshot_keeps_the_state_of_its_step(trained: Learner, tmp_path: Path) -> None:
+    """The next step changes weights and moments in place while the snapshot is written."""
+    snapshot = take_snapshot(trained, 1)
+    resumed = Learner(make_model(seed=5), trained.recipe)
+    resumed.model.load_state_dict(trained.model.state_dict())
+    train(trained, 2)
+    write_checkpoint(tmp_path / "state", snapshot)
+    assert load_checkpoint(tmp_path / "state", resumed) == 1
+    train(resumed, 2)
+    assert all(torch.equal(a, b) for a, b in zip(weights(trained), weights(resumed), strict=True))
+
+
 def test_a_large_state_is_written_in_parts(trained: Learner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SHARD_BYTES", 20_000)
     folder, steps = checkpoint_folder(tmp_path, 1, 1), []
-    save_checkpoint(folder, trained, 1, on_progress=lambda: steps.append(1))
+    write_checkpoint(folder, take_snapshot(trained, 1), on_progress=lambda: steps.append(1))
     files = list(folder.glob("state*.safetensors"))
     assert len(steps) > len(files) > 2
     resumed = Learner(make_model(seed=5), trained.recipe)
@@ -117,20 +125,3 @@ def test_saving_again_replaces_what_a_crash_left(trained: Learner, tmp_path: Pat
     folder.with_name(f"{folder.name}.writing").mkdir()
     assert load_checkpoint(saved(trained, tmp_path), trained) == 1
     assert list(folder.parent.iterdir()) == [folder]
-
-
-def test_pruning_keeps_the_newest(trained: Learner, tmp_path: Path) -> None:
-    for step in (1, 2, 3):
-        saved(trained, tmp_path, step, step)
-    checkpoint_folder(tmp_path, 4, 5).with_suffix(".writing").mkdir()
-    prune_checkpoints(tmp_path, keep=2, train_step=3)
-    assert [found.folder for found in checkpoints_on_disk(tmp_path)] == [
-        checkpoint_folder(tmp_path, step, step) for step in (2, 3)
-    ]
-
-
-def test_attempts_that_were_not_committed_take_no_place_of_those_that_were(trained: Learner, tmp_path: Path) -> None:
-    for step, batch_id in ((2, 2), (2, 3), (4, 6)):
-        saved(trained, tmp_path, step, batch_id)
-    prune_checkpoints(tmp_path, keep=1, train_step=3)  # step 4 was written, never committed, and rolled back to 2
-    assert [(found.train_step, found.batch_id) for found in checkpoints_on_disk(tmp_path)] == [(2, 3)]

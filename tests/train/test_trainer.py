@@ -3,6 +3,7 @@
 import asyncio
 import math
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -17,7 +18,7 @@ from quartet.config import Recipe
 from quartet.errors import CheckpointError, LedgerError, StarvedError
 from quartet.ledger import Ledger
 from quartet.ledger.batches import Batches
-from quartet.ledger.checkpoints import checkpoint_folder
+from quartet.ledger.checkpoints import CheckpointProgress, checkpoint_folder
 from quartet.manager.retention import Retention
 from quartet.policy.canary import check_canary
 from quartet.policy.load import load_model, read_weights, save_policy
@@ -48,10 +49,20 @@ class Run:
         self.ledger = Ledger.create(run_dir, durability=recipe.ledger.durability, clock=clock)
         save_policy(make_model(), make_tokenizer(), run_dir / "initial")
         self.ledger.policies.register_initial(str(run_dir / "initial"))
+        self._trainers: list[Trainer] = []
 
     def trainer(self, sink: ReportSink | None = None) -> Trainer:
+        """A new trainer; what the earlier ones write is whole."""
+        self.written()
         presence = Presence(sink or self.ledger.modules, "trainer", interval_seconds=0)
-        return Trainer(self.recipe, self.ledger, self.run_dir, Recorder(self.run_dir, "trainer"), presence)
+        recorder = Recorder(self.run_dir, "trainer")
+        self._trainers.append(Trainer(self.recipe, self.ledger, self.run_dir, recorder, presence))
+        return self._trainers[-1]
+
+    def written(self) -> None:
+        """Wait for the checkpoints that the trainers write."""
+        for trainer in self._trainers:
+            trainer.checkpoints.wait(lambda: None)
 
     def feed(self, *groups: list[Trajectory], replayed: Mapping[int, ReplayRule] | None = None) -> None:
         """Admit groups, finish their rollouts with these trajectories, and make them trainable; `replayed` join all."""
@@ -182,6 +193,7 @@ def test_a_train_step_publishes_then_commits(run: Run) -> None:
     assert not same(run.weights(0), run.weights(1))
     gap = check_canary(policy.path, load_model(Path(policy.path)))
     assert gap is not None and gap < 1e-5, "the trainer may multiply by another library"
+    run.written()
     assert (run.run_dir / "trainer" / "step_000001_batch_000001").is_dir()
     trainer.recorder.close()
     (record,) = read_records(run.run_dir, "train")
@@ -243,6 +255,7 @@ def test_old_checkpoints_go_after_the_commit(run: Run) -> None:
     for version in range(4):
         run.feed(group(10, version=version), group(20, version=version))
         assert trainer.train_one()
+    trainer.finish()
     names = sorted(folder.name for folder in (run.run_dir / "trainer").iterdir())
     assert names == ["step_000003_batch_000003", "step_000004_batch_000004"]
 
@@ -303,6 +316,7 @@ def sparse_run(tmp_path: Path, recipe: RecipeBuilder, steps: int, **disk: int) -
     for version in range(steps):
         run.feed(group(10, version=version), group(20, version=version))
         assert trainer.train_one()
+    run.written()
     return run
 
 
@@ -310,7 +324,7 @@ def test_sparse_checkpoints_and_few_policies_leave_a_way_back(tmp_path: Path, re
     run = sparse_run(tmp_path, recipe, 5, keep_policies=1, min_free_megabytes=1)
     assert Retention(run.recipe.disk, run.ledger, run.run_dir).sweep() is None
     assert run.trainer().version == 4
-    assert check_ledger(run.ledger, train_steps_per_checkpoint=2).findings == []
+    assert check_ledger(run.ledger).findings == []
     assert Retention(run.recipe.disk, run.ledger, run.run_dir).sweep() is None
     again = run.trainer()
     assert again.train_one() and again.version == 6
@@ -341,7 +355,9 @@ def test_a_run_that_ended_well_goes_on_from_its_last_step(tmp_path: Path, recipe
 
 def test_without_a_checkpoint_and_its_policy_the_error_helps(run: Run) -> None:
     run.feed(group(10), group(20))
-    assert run.trainer().train_one()
+    trainer = run.trainer()
+    assert trainer.train_one()
+    trainer.finish()
     (run.run_dir / "trainer" / "step_000001_batch_000001").rename(run.run_dir / "elsewhere")
     with pytest.raises(CheckpointError, match="at train step 1 and has no checkpoint") as caught:
         run.trainer()
@@ -516,19 +532,26 @@ def test_with_full_durability_files_and_folders_are_synced_before_the_commit(
         fsync(descriptor)
         synced.append(Path(f"/proc/self/fd/{descriptor}").readlink())
 
-    def checked(batches: Batches, batch: Batch, path: str, metrics: dict[str, Any]) -> Policy:
+    def checked(
+        batches: Batches, batch: Batch, path: str, metrics: dict[str, Any], checkpoints: CheckpointProgress
+    ) -> Policy:
         last_sync = {place: number for number, place in enumerate(synced)}
-        for folder in (Path(path), checkpoint_folder(run.run_dir, batch.train_step, batch.batch_id)):
-            writing = folder.with_name(f"{folder.name}.writing")
-            files = [last_sync[writing / file.name] for file in folder.iterdir()]
-            assert max(files) < last_sync[writing] < last_sync[folder.parent] < last_sync[run.run_dir]
+        synced_in_order(last_sync, Path(path))
         synced.clear()
-        return commit(batches, batch, path, metrics)
+        return commit(batches, batch, path, metrics, checkpoints)
+
+    def synced_in_order(last_sync: dict[Path, int], folder: Path) -> None:
+        writing = folder.with_name(f"{folder.name}.writing")
+        files = [last_sync[writing / file.name] for file in folder.iterdir()]
+        assert max(files) < last_sync[writing] < last_sync[folder.parent] < last_sync[run.run_dir]
 
     monkeypatch.setattr(os, "fsync", recording)
     monkeypatch.setattr(Batches, "commit", checked)
     trained(run, 2)
+    run.written()
     assert run.ledger.batches.train_step() == 2
+    last_sync = {place: number for number, place in enumerate(synced)}
+    synced_in_order(last_sync, checkpoint_folder(run.run_dir, 2, 2))
 
 
 def zero(folder: Path) -> None:
@@ -544,6 +567,7 @@ def test_after_power_loss_a_run_goes_on_from_the_newest_whole_pair(
     run = Run(tmp_path / "run", recipe(train=TRAIN, ledger=FULL))
     trained(run, 3)
     second = run.weights(2)
+    run.written()
     for name in lost:
         zero(max((run.run_dir / name).iterdir()))
     trainer = run.trainer()
@@ -564,6 +588,8 @@ def test_a_slow_disk_is_progress_and_the_batch_is_kept(
 
     def slow(descriptor: int) -> None:
         fsync(descriptor)
+        if threading.current_thread() is not threading.main_thread():
+            return  # nothing waits for a checkpoint
         now[0] += 20.0
         run.ledger.batches.expire()  # as the data manager does all the time
 

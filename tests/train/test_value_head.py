@@ -14,7 +14,7 @@ from quartet.config import Recipe
 from quartet.errors import CheckpointError
 from quartet.ledger.checkpoints import checkpoint_folder
 from quartet.registry import build
-from quartet.train.checkpoint import load_checkpoint, save_checkpoint
+from quartet.train.checkpoint import load_checkpoint, take_snapshot, write_checkpoint
 from quartet.train.microbatch import Microbatch
 from quartet.train.packing import pack_batch
 from quartet.train.step import Learner
@@ -107,7 +107,7 @@ def test_resume_is_bit_exact_with_the_head(recipe: RecipeBuilder, tmp_path: Path
 
     trained, resumed = learner_of(setting), learner_of(setting, seed=1)
     train(trained, 1)
-    save_checkpoint(folder, trained, 1)
+    write_checkpoint(folder, take_snapshot(trained, 1))
     resumed.model.load_state_dict(trained.model.state_dict())
     assert load_checkpoint(folder, resumed) == 1
     for learner in (trained, resumed):
@@ -120,10 +120,10 @@ def test_resume_is_bit_exact_with_the_head(recipe: RecipeBuilder, tmp_path: Path
 
 def test_a_checkpoint_without_a_head_is_not_loaded_into_one(recipe: RecipeBuilder, tmp_path: Path) -> None:
     folder, other = checkpoint_folder(tmp_path, 1, 1), checkpoint_folder(tmp_path, 2, 2)
-    save_checkpoint(folder, Learner(make_model(), recipe()), 1)
-    with pytest.raises(CheckpointError, match="no value head"):
+    write_checkpoint(folder, take_snapshot(Learner(make_model(), recipe()), 1))
+    with pytest.raises(CheckpointError, match="has no 'value_head"):
         load_checkpoint(folder, Learner(make_model(), recipe(loss=ACTOR_CRITIC)))
-    save_checkpoint(other, Learner(make_model(), recipe(loss=ACTOR_CRITIC)), 2)
+    write_checkpoint(other, take_snapshot(Learner(make_model(), recipe(loss=ACTOR_CRITIC)), 2))
     with pytest.raises(CheckpointError, match="belongs to another model"):
         load_checkpoint(other, Learner(make_model(), recipe()))
 

@@ -24,7 +24,7 @@ def check(run: Path, as_json: bool) -> None:
     from quartet.terminal.progress import Watched
 
     with closing(Ledger.open(run)) as ledger, Watched("trajectories checked", quiet=as_json) as watched:
-        report = check_ledger(ledger, *_bounds(run / "config.toml"), on_progress=watched)
+        report = check_ledger(ledger, _max_lag(run / "config.toml"), on_progress=watched)
     if as_json:
         say(json.dumps(report.to_dict()))
     else:
@@ -35,14 +35,13 @@ def check(run: Path, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-def _bounds(recipe: Path) -> tuple[int | None, int | None]:
-    """Return `admission.max_lag` and `train.train_steps_per_checkpoint`; warn if the run's recipe is unreadable."""
+def _max_lag(recipe: Path) -> int | None:
+    """Return `admission.max_lag`; warn if the run's recipe is unreadable."""
     from quartet.errors import ConfigError
     from quartet.recipe.file import read_resolved
 
     try:
-        loaded = read_resolved(recipe)
+        return read_resolved(recipe).admission.max_lag
     except ConfigError as error:
-        say(f"lag and newest checkpoint are not checked: {error}", fg="yellow", err=True)
-        return None, None
-    return loaded.admission.max_lag, loaded.train.train_steps_per_checkpoint
+        say(f"lag is not checked: {error}", fg="yellow", err=True)
+        return None

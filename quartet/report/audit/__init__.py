@@ -29,6 +29,7 @@ from quartet.report.audit.retrace import Retrace
 from quartet.report.check import Finding, check_ledger
 from quartet.report.fates import demonstration_ids, rollout_fates
 from quartet.telemetry.receipts import Committing, read_receipts
+from quartet.train.publish import published_dtype
 from quartet.types import Policy
 
 REPLAY = "replay_differs"
@@ -108,7 +109,7 @@ def _audit_policy(
 ) -> _PolicyAudit:
     try:
         initial, newest = _policy(ledger, 0), ledger.policies.latest()
-        first, last = _digest(run_dir, initial), _digest(run_dir, newest)
+        first, last = _digest(recipe, run_dir, initial), _digest(recipe, run_dir, newest)
         retrace = Retrace(recipe, ledger, run_dir / initial.path)
     except _UNREADABLE as error:
         return _PolicyAudit(receipts, [], 0, [Finding(kind=NOT_AUDITED, what=error.what)])
@@ -123,8 +124,8 @@ def _audit_policy(
             _vanished(receipts, chain),
             _other_versions(receipts, chain),
             _replay(retrace, chain, on_progress),
-            _other_files(ledger, run_dir, chain),
-            _other_optimizer(retrace, recipe, run_dir, chain, ledger.policy),
+            _other_files(ledger, recipe, run_dir, chain),
+            _other_optimizer(retrace, run_dir, chain, ledger.policy),
         )
     findings += _all_of(_lost(receipts, chain, ledger), _trained_twice(chain), _invented(receipts, chain, ledger))
     return _PolicyAudit(receipts, chain, retrace.over_lag, findings)
@@ -206,28 +207,24 @@ def _replay(retrace: Retrace, chain: Sequence[Committing], on_progress: OnProgre
         yield Finding(kind="over_lag", what=f"{retrace.over_lag} tokens older than the bound were trained")
 
 
-def _other_files(ledger: Ledger, run_dir: Path, chain: Sequence[Committing]) -> Iterator[Finding]:
+def _other_files(ledger: Ledger, recipe: Recipe, run_dir: Path, chain: Sequence[Committing]) -> Iterator[Finding]:
     """Find policies on disk whose weights differ from the receipt of their train step."""
     weights = {step.train_step: step.weights for step in chain}
     for policy in ledger.policies.live():
         folder = run_dir / policy.path
-        if policy.train_step and folder.is_dir() and _digest(run_dir, policy) != weights.get(policy.train_step):
+        if policy.train_step and folder.is_dir() and _digest(recipe, run_dir, policy) != weights.get(policy.train_step):
             yield Finding(kind="other_file", what=f"{folder} has other weights than train step {policy.train_step}")
 
 
-def _other_optimizer(
-    retrace: Retrace, recipe: Recipe, run_dir: Path, chain: Sequence[Committing], policy: str
-) -> Iterator[Finding]:
-    """Report the newest step's checkpoint if it is missing, or if training again gave another optimizer state.
+def _other_optimizer(retrace: Retrace, run_dir: Path, chain: Sequence[Committing], policy: str) -> Iterator[Finding]:
+    """Report the newest step's checkpoint if training again gave another optimizer state or other exact weights.
 
-    Without the weights of that step, which another finding reports, there is no state to compare.
+    Without the weights of that step, which another finding reports, there is no state to compare. `check_ledger`
+    reports a missing checkpoint.
     """
     for step in chain[-1:]:
         folder = checkpoint_folder(run_dir, step.train_step, step.batch_id, policy)
-        due = step.train_step % recipe.train.train_steps_per_checkpoint == 0
-        if due and not folder.is_dir():
-            yield Finding(kind="no_checkpoint", what=f"{folder}, the checkpoint of the newest step, is missing")
-        elif due and retrace.weights == step.weights and not retrace.same_optimizer(folder):
+        if folder.is_dir() and retrace.weights == step.weights and not retrace.same_optimizer(folder):
             yield Finding(kind=REPLAY, what=f"{folder} has another optimizer state than training again gives")
 
 
@@ -241,5 +238,6 @@ def _policy(ledger: Ledger, version: int) -> Policy:
     return next(policy for policy in ledger.policies.live() if policy.version == version)
 
 
-def _digest(run_dir: Path, policy: Policy) -> str:
-    return weights_digest(read_weights(run_dir / policy.path))
+def _digest(recipe: Recipe, run_dir: Path, policy: Policy) -> str:
+    """Return the digest of a policy's weights in the data type in which the trainer publishes."""
+    return weights_digest(read_weights(run_dir / policy.path), published_dtype(recipe))

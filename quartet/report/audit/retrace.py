@@ -29,6 +29,7 @@ from quartet.train.credit.base import Credit
 from quartet.train.credit_batch import CreditBatch
 from quartet.train.frozen import load_frozen
 from quartet.train.packing import Branch, countable_members, pack_batch
+from quartet.train.publish import published_dtype
 from quartet.train.sight import sight_of
 from quartet.train.step import Learner
 from quartet.train.train_batch import credited, train_batch
@@ -50,8 +51,8 @@ class Retrace:
 
     @property
     def weights(self) -> str:
-        """Digest of the current weights."""
-        return weights_digest(dict(self._learner.model.named_parameters()))
+        """Digest of the current weights as they are published."""
+        return weights_digest(dict(self._learner.model.named_parameters()), published_dtype(self._recipe))
 
     def step(self, receipt: Committing) -> bool:
         """Train the batch of a receipt. Return False if its stored advantages differ from newly computed ones.
@@ -68,13 +69,12 @@ class Retrace:
         return same_credit(packed.branches, anew.branches)
 
     def same_optimizer(self, checkpoint: Path) -> bool:
-        """Return whether a checkpoint's optimizer state and value head equal the present ones, bit for bit."""
+        """Return whether a checkpoint's optimizer state and weights equal the present ones, bit for bit."""
         ours, twin = self._learner, Learner(copy.deepcopy(self._learner.model), self._recipe, self._learner.frozen)
         load_checkpoint(checkpoint, twin)
-        heads = zip(ours.head_parameters.values(), twin.head_parameters.values(), strict=True)
-        if not all(torch.equal(one, other) for one, other in heads):
+        pairs = list(zip(ours.parameters.values(), twin.parameters.values(), strict=True))
+        if not all(torch.equal(one, other) for one, other in pairs):
             return False
-        pairs = zip(ours.parameters.values(), twin.parameters.values(), strict=True)
         states = [(ours.optimizer.state.get(one, {}), twin.optimizer.state.get(other, {})) for one, other in pairs]
         return ours.optimizer_step == twin.optimizer_step and all(
             one.keys() == other.keys() and all(torch.equal(one[entry], other[entry]) for entry in one)

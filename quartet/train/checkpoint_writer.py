@@ -1,0 +1,135 @@
+"""Checkpoints written beside training: a train step's state is copied, and a thread writes the copy.
+
+One checkpoint is written at a time. A train step whose checkpoint is due waits for the previous one before its commit,
+so with a checkpoint every K train steps at most 2 K - 1 committed steps are rolled back after a crash.
+"""
+
+import math
+import shutil
+from collections.abc import Callable
+from concurrent import futures
+from pathlib import Path
+from typing import NamedTuple
+
+from quartet.config import Recipe
+from quartet.crash_points import crash_point
+from quartet.ledger import Ledger
+from quartet.ledger.checkpoints import CheckpointProgress, checkpoint_folder, checkpoints_root
+from quartet.ledger.recovery import record_checkpoints, recovery_points
+from quartet.telemetry.record import Recorder
+from quartet.train.checkpoint import Snapshot, take_snapshot, write_checkpoint
+from quartet.train.step import Learner
+
+BYTES_PER_TRAIN_STEP = 200 * 10**6
+"""Size of the optimizer's moments up to which every train step has a checkpoint by default."""
+MOST_TRAIN_STEPS = 10
+"""Maximum number of train steps between two checkpoints by default."""
+BEAT_SECONDS = 0.5
+
+
+class PreparedCheckpoint(NamedTuple):
+    """State of a train step that is about to be committed, and the folder for it."""
+
+    folder: Path
+    snapshot: Snapshot
+
+    @property
+    def train_step(self) -> int:
+        return self.snapshot.numbers.train_step
+
+
+class CheckpointWriter:
+    """Writes the checkpoints of one trainer and deletes old ones."""
+
+    def __init__(self, ledger: Ledger, recipe: Recipe, learner: Learner, recorder: Recorder) -> None:
+        self._ledger, self._learner, self._recorder = ledger, learner, recorder
+        self._keep, self._durable = recipe.disk.keep_checkpoints, recipe.ledger.durability == "full"
+        self.every = recipe.train.train_steps_per_checkpoint or default_interval(learner)
+        """Number of train steps from one checkpoint to the next."""
+        self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: futures.Future[None] | None = None
+        self._progress = CheckpointProgress()
+
+    def restored(self, train_step: int) -> None:
+        """Continue from the checkpoint of this train step; 0 for none."""
+        self._progress = CheckpointProgress(whole=train_step, begun=train_step)
+
+    def prepare(self, train_step: int, batch_id: int, on_progress: Callable[[], None]) -> PreparedCheckpoint | None:
+        """Return a copy of the state if a checkpoint is due, once the previous one is whole; otherwise return None."""
+        if train_step % self.every:
+            return None
+        self.wait(on_progress)
+        return self._copied(train_step, batch_id)
+
+    def progress_with(self, prepared: PreparedCheckpoint | None) -> CheckpointProgress:
+        """Return the progress to commit with a train step. Retention keeps the policy of a checkpoint that has begun,
+        so the step that begins one must commit this at the same time."""
+        whole = self._progress.whole
+        return CheckpointProgress(whole=whole, begun=prepared.train_step if prepared else self._progress.begun)
+
+    def committed(self, prepared: PreparedCheckpoint | None) -> None:
+        """Delete old checkpoints, and begin to write the prepared one. Call this after each commit."""
+        if self.is_idle():
+            prune_checkpoints(self._ledger, self._keep)
+        if prepared is not None:
+            self._begin(prepared)
+
+    def finish(self, train_step: int, batch_id: int, on_progress: Callable[[], None]) -> None:
+        """Write the checkpoint of the last committed train step if it has none, and return when all are whole."""
+        self.wait(on_progress)
+        if self._progress.whole < train_step:
+            self._begin(self._copied(train_step, batch_id))
+            self.wait(on_progress)
+        record_checkpoints(self._ledger, self._progress)
+        prune_checkpoints(self._ledger, self._keep)
+
+    def is_idle(self) -> bool:
+        """Return whether no checkpoint is being written. Raise the error of a write that failed."""
+        if self._writing is not None and self._writing.done():
+            self._writing.result()
+            self._writing = None
+            self._progress = CheckpointProgress(whole=self._progress.begun, begun=self._progress.begun)
+        return self._writing is None
+
+    def wait(self, on_progress: Callable[[], None]) -> None:
+        """Return when no checkpoint is being written. Raise the error of a write that failed."""
+        while not self.is_idle():
+            assert self._writing is not None, "a checkpoint is being written"
+            futures.wait([self._writing], timeout=BEAT_SECONDS)
+            on_progress()
+
+    def _copied(self, train_step: int, batch_id: int) -> PreparedCheckpoint:
+        folder = checkpoint_folder(self._ledger.run_dir, train_step, batch_id, self._ledger.policy)
+        return PreparedCheckpoint(folder, take_snapshot(self._learner, train_step))
+
+    def _begin(self, prepared: PreparedCheckpoint) -> None:
+        crash_point("state_copy.before")
+        self._progress = self.progress_with(prepared)
+        self._writing = self._thread.submit(self._write, prepared)
+        crash_point("state_copy.after")
+
+    def _write(self, prepared: PreparedCheckpoint) -> None:
+        with self._recorder.span("checkpoint", lane="checkpoint", trace=f"train_step {prepared.train_step}"):
+            write_checkpoint(prepared.folder, prepared.snapshot, durable=self._durable)
+
+
+def prune_checkpoints(ledger: Ledger, keep: int) -> None:
+    """Delete all checkpoints of a policy but its newest `keep` recovery points. Call this only after a commit, while
+    none is being written.
+
+    Incomplete ones of a crashed trainer are deleted too. A late trainer may have completed one whose step was rolled
+    back: such a checkpoint does not count among the kept ones.
+    """
+    folders = list(checkpoints_root(ledger.run_dir, ledger.policy).glob("step_*"))
+    if len(folders) <= keep:
+        return
+    kept = [point.checkpoint for point in recovery_points(ledger)[:keep]]
+    for folder in folders:
+        if folder not in kept:
+            shutil.rmtree(folder)
+
+
+def default_interval(learner: Learner) -> int:
+    """Return the number of train steps per checkpoint that suits the size of the optimizer's two moments."""
+    moments = 2 * sum(parameter.nbytes for parameter in learner.parameters.values())
+    return min(max(math.ceil(moments / BYTES_PER_TRAIN_STEP), 1), MOST_TRAIN_STEPS)
