@@ -60,7 +60,8 @@ class Disk(Section):
     """Number of newest policies kept on disk. The first policy, the best one, and policies that an evaluation, an
     engine or a trainer checkpoint on disk needs are kept in addition."""
     keep_checkpoints: Positive = 2
-    """Number of newest trainer checkpoints kept on disk."""
+    """Number of newest trainer checkpoints kept on disk, besides the one that is being written. For the best policy
+    only its weights are kept."""
     max_blob_megabytes: Positive = 2000
     """Disk budget of blobs, including the states and calls with which forked rollouts begin. If blobs exceed it,
     pictures of trained or dropped rollouts are deleted, except pictures of the success pool; if that is not enough, the
@@ -94,8 +95,8 @@ class Runtime(Section):
     """Maximum delay of a restart. The first restart of a module is delayed by 0.5 s, each later one by twice the
     previous delay."""
     heartbeat_timeout_seconds: PositiveFloat = 60.0
-    """A module without progress for this long is killed and restarted. While the trainer writes a policy or a
-    checkpoint, each written file of at most 500 MB is progress. Must exceed the time that the slowest disk needs for
+    """A module without progress for this long is killed and restarted. While the trainer writes a policy, each
+    written file of at most 500 MB is progress. Must exceed the time that the slowest disk needs for
     one file."""
     ledger_timeout_seconds: PositiveFloat = 60.0
     """Timeout of every wait for the PostgreSQL server of `ledger.url`, in all processes. If the server is frozen or
@@ -130,7 +131,8 @@ class Ledger(Section):
 
     durability: Literal["process", "full"] = "process"
     """With `process` committed work survives the death of any process. With `full` it also survives power loss:
-    policies, checkpoints and blobs are synced to disk before the commit that names them, and the commit is synced."""
+    policies and blobs are synced to disk before the commit that names them, checkpoints before they count as whole, and
+    the commit is synced."""
     url: str = ""
     """PostgreSQL database, `postgresql://user@host/database`, for workers on several machines; empty is a SQLite file
     in the run's folder. The password comes from PGPASSWORD or ~/.pgpass, since the recipe is written to the run's

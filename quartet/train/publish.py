@@ -39,7 +39,8 @@ def publish_policy(
     with whole_folder(folder, point="policy", durable=durable, on_progress=on_progress) as fresh:
         write_canary(fresh, model, [fixed, *first_tokens(branches, CANARY_TOKENS)])
         on_progress()
-        write_policy(model.to(dtype), tokenizer, fresh, on_progress, pictures=pictures)
+        torch.nn.Module.to(model, dtype)
+        write_policy(model, tokenizer, fresh, on_progress, pictures=pictures)
 
 
 def published_dtype(recipe: Recipe) -> torch.dtype:
