@@ -42,7 +42,7 @@ def crash_recipe(policy: Path, setting: Setting, *, ledger_url: str = "") -> Rec
     """Return the recipe of a run without an end that allows any number of restarts and writes receipts."""
     sections: dict[str, dict[str, Any]] = {
         "rollout": {"lease_seconds": LEASE_SECONDS, "max_attempts": 20},
-        "control": {"rollouts_per_group": 4},
+        "control": {"rollouts_per_group": 4, "allocator": "benchmarks.crashes.rounds:TwoRounds"},
         "train": {
             "learning_rate": 1e-5,
             "max_train_steps": 1_000_000,

@@ -25,6 +25,8 @@ LARGEST_TEMPERATURE = 1e3
 _SHA256 = re.compile("[0-9a-f]{64}")
 LARGEST_VERSION = 10**7
 """Upper bound of policy versions; no run trains this many."""
+_Found = tuple[str, str, Status]
+"""Field within a turn or call, what is wrong with it, and the status of a rollout with this flaw."""
 
 
 class Flaw(Struct, frozen=True, kw_only=True):
@@ -50,7 +52,7 @@ def _flaws(trajectory: Trajectory, vocabulary_size: float) -> Iterator[Flaw]:
         if not abs(reward) <= LARGEST_REWARD:
             yield _flaw(field, f"{reward:g} is no reward", Status.ERROR_REWARD)
     for index, turn in enumerate(trajectory.turns):
-        yield from _turn_flaws(f"turns[{index}]", turn, len(trajectory.calls))
+        yield from _within(f"turns[{index}]", _turn_flaws(turn, len(trajectory.calls)))
     keys = Counter((call.policy, call.key) for call in trajectory.calls if call.key)
     for (_, key), count in keys.items():
         if count > 1:
@@ -62,7 +64,7 @@ def _flaws(trajectory: Trajectory, vocabulary_size: float) -> Iterator[Flaw]:
     for index, call in enumerate(trajectory.calls):
         # The record of an attempt that failed holds the calls of all policies, whose tokenizers may differ.
         of_this_policy = trajectory.status.countable or call.policy == trajectory.policy
-        yield from _call_flaws(f"calls[{index}]", call, vocabulary_size if of_this_policy else math.inf)
+        yield from _within(f"calls[{index}]", _call_flaws(call, vocabulary_size if of_this_policy else math.inf))
     if trajectory.status.countable and any(call.media for call in trajectory.calls):
         yield from _picture_flaws(trajectory)
     if (fork := trajectory.parent) and min(fork.rollout_id, fork.call_index) < 0:
@@ -72,20 +74,24 @@ def _flaws(trajectory: Trajectory, vocabulary_size: float) -> Iterator[Flaw]:
         yield _flaw("wall_seconds", f"{trajectory.wall_seconds:g} is no duration", Status.ERROR_AGENT)
 
 
+def _within(path: str, found: Iterator[_Found]) -> Iterator[Flaw]:
+    for field, what, status in found:
+        yield _flaw(f"{path}.{field}", what, status)
+
+
 def _sum(trajectory: Trajectory) -> tuple[str, float]:
     return "rewards", trajectory.reward
 
 
-def _turn_flaws(field: str, turn: Turn, num_calls: int) -> Iterator[Flaw]:
+def _turn_flaws(turn: Turn, num_calls: int) -> Iterator[_Found]:
     for name, part in turn.rewards.items():
         if not abs(part) <= LARGEST_REWARD:
-            yield _flaw(f"{field}.rewards.{name}", f"{part:g} is no reward", Status.ERROR_REWARD)
+            yield f"rewards.{name}", f"{part:g} is no reward", Status.ERROR_REWARD
     for index, taken in enumerate(turn.actions):
         if not all(map(math.isfinite, _coordinates(taken))):
-            what = "a place that is no finite number of pixels"
-            yield _flaw(f"{field}.actions[{index}]", what, Status.ERROR_ENV)
+            yield f"actions[{index}]", "a place that is no finite number of pixels", Status.ERROR_ENV
     if not 0 <= turn.call_index < num_calls:
-        yield _flaw(f"{field}.call_index", f"there is no call {turn.call_index}", Status.ERROR_AGENT)
+        yield "call_index", f"there is no call {turn.call_index}", Status.ERROR_AGENT
 
 
 def _coordinates(taken: TakenAction) -> Iterator[float]:
@@ -101,30 +107,36 @@ def _coordinates(taken: TakenAction) -> Iterator[float]:
             yield from (place.x, place.y)
 
 
-def _call_flaws(field: str, call: Call, vocabulary_size: float) -> Iterator[Flaw]:
+def _call_flaws(call: Call, vocabulary_size: float) -> Iterator[_Found]:
+    response = call.response
     if call.response_ids and not call.prompt_ids:
-        yield _flaw(f"{field}.prompt_ids", "a response without a prompt", Status.ERROR_AGENT)
-    ranges: tuple[tuple[str, Sequence[float], float, float, str], ...] = (
-        ("prompt_ids", call.prompt_ids, 0, vocabulary_size - 1, "no token of the policy"),
-        ("train_prompt_ids", call.train_prompt_ids, 0, vocabulary_size - 1, "no token of the policy"),
-        ("response.top_ids", list(chain(*call.response.top_ids)), 0, vocabulary_size - 1, "no token of the policy"),
-        ("response.token_ids", call.response_ids, 0, vocabulary_size - 1, "no token of the policy"),
-        ("response.logprobs", call.response.logprobs, -MOST_NATS, MAX_ROUNDING_NATS, "no log-prob of a sampled token"),
-        ("response.top_logprobs", list(chain(*call.response.top_logprobs)), -math.inf, MAX_ROUNDING_NATS, "none"),
-        ("response.entropies", call.response.entropies, -MAX_ROUNDING_NATS, MOST_NATS, "no entropy"),
-        ("response.versions", call.response.versions, 0, LARGEST_VERSION, "no policy version"),
-        ("response.cache_versions", call.response.cache_versions, 0, LARGEST_VERSION, "no policy version"),
-    )
-    for name, values, lowest, highest, meaning in ranges:
+        yield "prompt_ids", "a response without a prompt", Status.ERROR_AGENT
+    for name, ids in (
+        ("prompt_ids", call.prompt_ids),
+        ("train_prompt_ids", call.train_prompt_ids),
+        ("response.token_ids", response.token_ids),
+        *(("response.top_ids", each) for each in response.top_ids),
+    ):
+        if ids and (min(ids) < 0 or max(ids) >= vocabulary_size):
+            strange = next(each for each in ids if not 0 <= each < vocabulary_size)
+            yield name, f"{strange} is no token of the policy", Status.ERROR_ENGINE
+    for name, versions in (("versions", response.versions), ("cache_versions", response.cache_versions)):
+        if versions and (min(versions) < 0 or max(versions) > LARGEST_VERSION):
+            strange = next(each for each in versions if not 0 <= each <= LARGEST_VERSION)
+            yield f"response.{name}", f"{strange} is no policy version", Status.ERROR_ENGINE
+    for name, values, lowest, highest, meaning in (
+        ("logprobs", response.logprobs, -MOST_NATS, MAX_ROUNDING_NATS, "no log-prob of a sampled token"),
+        *(("top_logprobs", each, -math.inf, MAX_ROUNDING_NATS, "no log-prob") for each in response.top_logprobs),
+        ("entropies", response.entropies, -MAX_ROUNDING_NATS, MOST_NATS, "no entropy"),
+    ):
         if values and (strange := _outside(values, lowest, highest)) is not None:
-            yield _flaw(f"{field}.{name}", f"{strange} is {meaning}", Status.ERROR_ENGINE)
-    if not 0 <= call.borrowed <= len(call.prompt_ids) + len(call.response):
-        yield _flaw(f"{field}.borrowed", f"{call.borrowed} is no number of the call's tokens", Status.ERROR_ENGINE)
+            yield f"response.{name}", f"{strange} is {meaning}", Status.ERROR_ENGINE
+    if not 0 <= call.borrowed <= len(call.prompt_ids) + len(response):
+        yield "borrowed", f"{call.borrowed} is no number of the call's tokens", Status.ERROR_ENGINE
     if not 0 <= call.sampling.temperature <= LARGEST_TEMPERATURE:
-        what = f"{call.sampling.temperature} is no temperature"
-        yield _flaw(f"{field}.sampling.temperature", what, Status.ERROR_ENGINE)
+        yield "sampling.temperature", f"{call.sampling.temperature} is no temperature", Status.ERROR_ENGINE
     if call.media:
-        yield from _media_flaws(field, call)
+        yield from _media_flaws(call)
 
 
 def _outside(values: Sequence[float], lowest: float, highest: float) -> float | None:
@@ -138,16 +150,16 @@ def _outside(values: Sequence[float], lowest: float, highest: float) -> float | 
     return next((value for value in values if not lowest <= value <= highest), None)
 
 
-def _media_flaws(field: str, call: Call) -> Iterator[Flaw]:
+def _media_flaws(call: Call) -> Iterator[_Found]:
     end = 0
     for index, picture in enumerate(call.media):
         start, end_before = picture.offset, end
         end = start + picture.num_placeholders
         if not end_before <= start < end <= len(call.prompt_ids):
             what = f"placeholders {start} to {end - 1} overlap or are none of the prompt"
-            yield _flaw(f"{field}.media[{index}]", what, Status.ERROR_AGENT)
+            yield f"media[{index}]", what, Status.ERROR_AGENT
         if not _SHA256.fullmatch(picture.content_hash):
-            yield _flaw(f"{field}.media[{index}].content_hash", "no SHA-256 in hex", Status.ERROR_AGENT)
+            yield f"media[{index}].content_hash", "no SHA-256 in hex", Status.ERROR_AGENT
 
 
 def _picture_flaws(trajectory: Trajectory) -> Iterator[Flaw]:
