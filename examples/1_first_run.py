@@ -1,15 +1,16 @@
-r"""1. A first run: a policy learns to open locks, and the run says what happened.
+r"""1. A first run: train a policy to open locks, and print a summary of the run.
 
     python examples/1_first_run.py
 
-A page shows a row of signs, each with some buttons, one of which is right; only trial tells which. The recipe and its
-start, a transformer of 35,000 parameters, ship with Quartet (`quartet recipes` lists all). The same from a shell:
+A page shows one sign after the other, and some buttons. Each sign has one right button, which the policy finds only by
+trial. The recipe and its initial policy, a transformer with 35,000 parameters, ship with Quartet (`quartet recipes`
+lists all recipes). The same from a shell:
 
     quartet train locks_forks --set rollout.brancher=none --set control.rollouts_per_group=8 \
         --set train.max_train_steps=12
 
-Five processes work at the same time: data manager, worker, engine, environment host, trainer. Kill any of them: the run
-goes on, nothing is lost, and nothing is trained twice. `quartet view runs/tutorial-1` shows the run in a browser.
+Five processes run concurrently: data manager, worker, engine, environment host, trainer. If you kill any of them, the
+run continues: no trajectory is lost or trained twice. `quartet view runs/tutorial-1` shows the run in a browser.
 """
 
 from pathlib import Path

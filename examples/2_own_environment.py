@@ -2,9 +2,9 @@
 
     python examples/2_own_environment.py
 
-A thermometer shows a number, and the policy says whether it is warm or cold. The environment is played by hand first,
-then trained on, in one process: `runtime.kind = "synchronous"` runs the four modules in turn, which is best to debug.
-`docs/bring-your-own/environment.md` has the whole contract: errors, time limits, pictures, tools.
+A thermometer shows a number, and the policy states whether it is warm or cold. The script first plays one episode by
+hand, then trains. `runtime.kind = "synchronous"` runs the four modules in turn in one process, which is the easiest to
+debug. `docs/bring-your-own/environment.md` has the whole contract: errors, time limits, pictures, tools.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ PAGE = "button warm [1]\nbutton cold [2]"
 
 
 class Thermometer:
-    """One session; it plays one episode after the other."""
+    """One session, used for one episode after the other."""
 
     async def reset(self, task: Task) -> Observation:
         degrees = random.Random(task.key).randrange(40)  # the same task shows the same page
@@ -40,7 +40,7 @@ class Thermometer:
 
 
 class Weather(Environment):
-    """Thermometers to read."""
+    """Environment with one task family, `thermometer`."""
 
     grammar = "`click LABEL [1]`"
 
@@ -52,7 +52,7 @@ class Weather(Environment):
 
 
 async def play() -> None:
-    """Act by hand: what a policy would see and get."""
+    """Play one episode by hand; print what a policy would read, and the result of its action."""
     session = Thermometer()
     print(await session.reset(Task(env="weather", family="thermometer", seed=3)))
     print(await session.step("click cold [2]"))

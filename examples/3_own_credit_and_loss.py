@@ -1,10 +1,10 @@
-"""3. Your own credit and loss: what each token is worth, and what the optimizer minimises.
+"""3. Your own credit and loss: the advantage of each token, and what the optimizer minimises.
 
     python examples/3_own_credit_and_loss.py
 
 A credit sees the whole batch and writes one advantage per token; a loss term sees flat tensors over the response tokens
-of a microbatch. Each is one class; the recipe names it by `module:Class`, and its settings stand beside the name.
-`quartet parts credit` and `quartet parts loss_term` list those that ship, with sources.
+of a microbatch. Each is one class; the recipe names it by `module:Class`, and its settings are written beside the name.
+`quartet parts credit` and `quartet parts loss_term` list the credits and loss terms that ship, with their sources.
 """
 
 from pathlib import Path
@@ -31,7 +31,7 @@ SETTINGS = [
 
 
 class Ranks(Credit):
-    """The centred rank of a rollout's reward in its group, between -1 and 1; equal rewards share their mean rank."""
+    """Advantage: the rank of a rollout's reward in its group, from -1 to 1. Equal rewards have their mean rank."""
 
     def assign(self, batch: CreditBatch) -> None:
         batch.assign_members(batch.over_groups(centred_ranks, batch.rewards_N))
@@ -45,7 +45,7 @@ def centred_ranks(rewards_N: np.ndarray) -> np.ndarray:
 
 
 class Softened(LossTerm):
-    """-A * tau * tanh((r - 1) / tau), with the ratio r = pi / pi_old: bounded like a clip, and smooth."""
+    """Loss per token: -A * tau * tanh((r - 1) / tau), with the ratio r = pi / pi_old; a smooth form of clipping."""
 
     class Settings(Section):
         temperature: PositiveFloat = 0.5
@@ -60,7 +60,7 @@ class Softened(LossTerm):
 
 
 def main() -> None:
-    print("rewards 0, 0, 1, 3 are worth", centred_ranks(np.array([0.0, 0.0, 1.0, 3.0])))
+    print("advantages of the rewards 0, 0, 1, 3:", centred_ranks(np.array([0.0, 0.0, 1.0, 3.0])))
     summary = run_recipe(load_recipe(Path("locks_forks"), SETTINGS), RUN, resume=False, fresh=True, quiet=False)
     print(f"{summary['train_steps']} train steps with both parts; lost: {summary['lost']}")
 

@@ -2,10 +2,15 @@
 
     python examples/4_own_rollout_strategy.py
 
-Four kinds of parts decide about rollouts: a sampler picks tasks, an allocator says how many rollouts a group gets, in
-rounds, a horizon says how many turns they may take, and a brancher is asked after every call whether children begin
-there. A child repeats its parent's actions in a session of its own, then samples anew; what parent and child share goes
-through the model once in training. This allocator spends its second round where the first one had no success.
+Four kinds of parts decide about rollouts:
+
+* a sampler picks tasks;
+* an allocator sets the number of rollouts of a group, in rounds;
+* a horizon sets the maximum number of turns;
+* a brancher decides after each call whether the rollout is forked there.
+
+A forked rollout (child) begins in the stored state of its parent and samples its own response there; the shared calls
+are trained once, in the parent. The allocator below adds a second round to groups without a success.
 """
 
 from collections.abc import Sequence
@@ -31,7 +36,7 @@ SETTINGS = [
 
 
 class SecondChance(RolloutAllocator):
-    """Half of the rollouts first; the other half only for a group without a success."""
+    """Start half of the rollouts; add the other half only to a group without a success."""
 
     def plan(self, task: Task) -> list[Root]:
         return [Root()] * (self.context.recipe.control.rollouts_per_group // 2)
@@ -44,11 +49,11 @@ class SecondChance(RolloutAllocator):
 
 
 class WhereSurprised(Brancher):
-    """One child where the policy sampled something unlikely: what would the likelier answer have led to?"""
+    """Fork one child at each call in which the policy sampled an unlikely token, to try a likelier response."""
 
     class Settings(Section):
         below: Fraction = 0.3
-        """A call forks when the probability of one of its tokens was below this."""
+        """Probability of a token below which its call is forked."""
 
     settings: Settings
 

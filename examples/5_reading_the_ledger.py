@@ -1,9 +1,9 @@
-"""5. Reading the ledger with SQL: every rollout, token version and train step of a run is a row.
+"""5. Reading the ledger with SQL: the rollouts, groups, batches and policies of a run are rows of a database.
 
     python examples/5_reading_the_ledger.py
 
-A run's ledger is a SQLite file, or a schema of a PostgreSQL database. It may be read at any time, while the run is at
-work too: readers never block writers. Records with tokens, log-probs and pictures are blobs that rows name;
+A run's ledger is a SQLite file, or a schema of a PostgreSQL database. You can read it at any time, also while the run
+is active: readers do not block writers. Tokens, log-probs and pictures are in blobs, which the rows name;
 `quartet ledger export` writes them as JSON lines, Parquet or chats. `quartet/ledger/schema.py` declares every column.
 """
 
@@ -20,14 +20,14 @@ QUESTIONS = {
     "Success by family, in training": """
         SELECT family, count(*) AS rollouts, round(avg(success), 2) AS success, round(avg(turns), 1) AS turns
         FROM trajectories WHERE counted AND purpose = 'train' GROUP BY family ORDER BY success""",
-    "What became of the groups": """
+    "States of the groups, with the reasons for dropping": """
         SELECT state, reason, count(*) AS groups FROM groups GROUP BY state, reason ORDER BY groups DESC""",
-    "What each train step was trained on": """
+    "Trajectories of each train step": """
         SELECT batches.train_step, count(*) AS trajectories, sum(trajectories.response_tokens) AS tokens,
                batches.start_version - min(trajectories.oldest_version) AS largest_lag
         FROM batches JOIN uses ON uses.batch_id = batches.id JOIN trajectories ON trajectories.id = uses.trajectory_id
         WHERE batches.state = 'committed' AND NOT uses.voided GROUP BY batches.id ORDER BY batches.train_step""",
-    "Trained twice, which the ledger's unique index makes impossible": """
+    "Trajectories trained twice (none: a unique index of the ledger prevents it)": """
         SELECT trajectory_id, count(*) AS times FROM uses WHERE role = 'fresh' AND NOT voided
         GROUP BY trajectory_id HAVING times > 1""",
 }

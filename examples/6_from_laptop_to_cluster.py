@@ -2,17 +2,17 @@
 
     python examples/6_from_laptop_to_cluster.py
 
-What a run computes is in its recipe. Where its modules run is decided by the section `runtime` and `engine.replicas`.
-Modules share rows of the ledger, files that rows name, and HTTP, so each may be killed, restarted or multiplied.
+Modules communicate only through rows of the ledger, files that rows name, and HTTP. So a few settings of the recipe
+decide where they run; the script trains in the first three ways:
 
-| | setting | what changes |
+| modules | setting | effect |
 |---|---|---|
-| one process | `runtime.kind = "synchronous"` | the modules take turns: a debugger stops at any line |
-| processes | the default | the modules work at the same time |
-| two engines | `engine.replicas = 2` | a router deals requests to the engine with the least work |
-| a database server | `ledger.url = "postgresql://..."` | workers on any machine that reaches the server |
+| in one process | `runtime.kind = "synchronous"` | the modules take turns: a debugger stops at any line |
+| in one process each | the default | the modules run concurrently |
+| with two engines | `engine.replicas = 2` | a router sends each request to the engine with the least work |
+| with a database server | `ledger.url = "postgresql://..."` | modules can run on any machine that reaches the server |
 
-The summary of each way has the same promises: nothing lost, nothing trained twice, no token over the lag bound.
+In each way no trajectory is lost or trained twice, and no token over the lag bound is trained on.
 """
 
 from pathlib import Path

@@ -1,21 +1,21 @@
-"""Reinforcement learning of a language agent, whole, in one file: environment, sampling, credit, loss, step.
+"""Reinforcement learning of a language agent in one file: environment, sampling, credit, loss, step.
 
     python examples/rl_loop.py
 
-A transformer of 30,000 parameters learns to open locks (`quartet/env/environment/locks.py`): a page shows a sign, the
-policy answers with the number of a button, and only trial tells which button is right. About a minute on one core.
+A transformer with 30,000 parameters learns to open locks (`quartet/env/environment/locks.py`) in a minute on one core.
+A page shows a sign; the policy answers with the number of a button, and finds the right one only by trial.
 
-The real system runs the same five functions, with what they need at scale:
+Quartet has the same functions, with what they need at scale:
 
-| here | there | what it adds |
+| in this file | in Quartet | what Quartet adds |
 |---|---|---|
-| `run_rollout` | `quartet/rollout/` | hundreds at a time, any agent loop, retries, browsers and tools |
+| `run_rollout` | `quartet/rollout/` | many concurrent rollouts, other agent loops, retries, browsers and tools |
 | `sample` | `quartet/engine/` | batches, a prefix cache, vLLM, new weights between two tokens |
 | `assign_credit` | `quartet/train/credit/` | GRPO, RLOO, turn-level and batch-wide credit, one file each |
 | `policy_loss` | `quartet/train/loss/` | importance weights, KL, entropy and value terms |
 | `train_step` | `quartet/train/step.py` | packing, shared prompts, minibatches, checkpoints |
 | the lists in `main` | `quartet/ledger/` | a ledger: nothing is lost, nothing is trained twice, lag is bounded |
-| `for step in range(...)` | `quartet/runtime/` | four processes that never wait; `synchronous.py` is this loop |
+| `for step in range(...)` | `quartet/runtime/` | concurrent modules; `synchronous.py` runs them in a loop |
 """
 
 import asyncio
@@ -39,7 +39,7 @@ BUTTON_IDS = torch.tensor([TOKEN_ID[button] for button in BUTTONS])
 
 @dataclass
 class Call:
-    """One generation: what was read, what was said, and how likely that was when it was sampled."""
+    """One generation: the prompt, the response, and the response's log-prob when it was sampled."""
 
     prompt_ids: list[int]
     response_id: int
@@ -70,14 +70,14 @@ def button_logprobs(policy: Qwen3ForCausalLM, prompts_BT: torch.Tensor) -> torch
 
 @torch.no_grad()
 def sample(policy: Qwen3ForCausalLM, prompt_ids: list[int], temperature: float) -> Call:
-    """Generate one response. Its log-prob is recorded now: the policy that trains on it may be another one."""
+    """Sample one response and record its log-prob, since later train steps change the policy."""
     logprobs_K = button_logprobs(policy, torch.tensor([prompt_ids]))[0]
     choice = int(logprobs_K.argmax() if temperature == 0 else torch.multinomial(logprobs_K.exp(), 1))
     return Call(prompt_ids, int(BUTTON_IDS[choice]), float(logprobs_K[choice]))
 
 
 def render(task: Task, observation: Observation) -> list[int]:
-    """Turn what the environment shows into token ids."""
+    """Return the observation as token ids."""
     return [TOKEN_ID[task.family], TOKEN_ID[observation.text.removeprefix("heading ")]]
 
 
@@ -96,7 +96,7 @@ async def run_rollout(policy: Qwen3ForCausalLM, task: Task, temperature: float =
 
 
 def assign_credit(group: list[Trajectory]) -> None:
-    """Compare the rollouts of one task with each other (GRPO, arXiv 2402.03300, equation 3)."""
+    """Set each rollout's advantage: (reward - group mean) / group standard deviation (GRPO, arXiv 2402.03300)."""
     rewards_N = torch.tensor([trajectory.reward for trajectory in group])
     for trajectory, advantage in zip(group, (rewards_N - rewards_N.mean()) / (rewards_N.std() + 1e-6), strict=True):
         trajectory.advantage = float(advantage)
@@ -116,7 +116,7 @@ def policy_loss(policy: Qwen3ForCausalLM, trajectories: list[Trajectory]) -> tor
 
 
 def train_step(policy: Qwen3ForCausalLM, optimizer: torch.optim.Optimizer, batch: list[list[Trajectory]]) -> None:
-    """Train on the groups in which some rollouts succeeded and some failed: the others teach nothing."""
+    """Train on the groups with both successes and failures; in other groups all advantages are 0."""
     mixed = [group for group in batch if len({trajectory.reward for trajectory in group}) > 1]
     for group in mixed:
         assign_credit(group)
@@ -127,7 +127,7 @@ def train_step(policy: Qwen3ForCausalLM, optimizer: torch.optim.Optimizer, batch
 
 
 async def success_rate(policy: Qwen3ForCausalLM) -> float:
-    """Return the share of held-out tasks that the greedy policy solves."""
+    """Return the fraction of held-out tasks that the greedy policy solves."""
     tasks = [Task(env="locks", family=family, seed=FIRST_HELD_OUT_SEED + n) for family in FAMILIES for n in range(25)]
     return sum([(await run_rollout(policy, task, temperature=0)).reward for task in tasks]) / len(tasks)
 

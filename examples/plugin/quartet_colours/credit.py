@@ -7,7 +7,7 @@ from quartet.train.credit_batch import CreditBatch
 
 
 class AgainstTheOthers(Credit):
-    """The reward minus the mean reward of the group's other members."""
+    """Advantage: reward - mean reward of the group's other members."""
 
     source = "RLOO, arXiv 2402.14740"
 

@@ -25,11 +25,11 @@ class Page:
 
 
 class Colours(Environment):
-    """Buttons in shades of colours, one of which the goal names."""
+    """Environment of pages with buttons in shades of colours; the goal names one of them."""
 
     class Settings(Section):
         buttons: Positive = 6
-        """Buttons of a page, at most six."""
+        """Number of buttons of a page, at most 6."""
 
     settings: Settings
 

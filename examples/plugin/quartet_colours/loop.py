@@ -1,4 +1,4 @@
-"""An agent loop without memory: every turn is a conversation of its own."""
+"""Agent loop without memory: every turn begins a new conversation."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ from quartet.types import Message, Observation, Prompt, Task, Trajectory, Turn
 
 
 class NewestPage(AgentLoop):
-    """The model sees the newest page and nothing else."""
+    """Loop whose prompts contain only the newest observation."""
 
     async def run(self, task: Task, env: Env, models: Mapping[str, ModelClient], limits: Limits) -> list[Trajectory]:
         return [await Episode(task, env, first(models), limits).play(_prompt)]

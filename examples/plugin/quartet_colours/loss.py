@@ -10,7 +10,7 @@ from quartet.train.loss.base import LossInput, LossTerm
 
 
 class Reinforce(LossTerm):
-    """Per token: -min(w, cap) * A * log pi, with the constant importance weight w = pi_train_old / pi_rollout."""
+    """Loss per token: -min(w, cap) * A * log pi, with the importance weight w = pi_old / pi_rollout, a constant."""
 
     class Settings(Section):
         importance_cap: PositiveFloat = 1.0

@@ -1,11 +1,11 @@
-"""A sampler that takes the families in turn. It keeps no state: the ledger counts the groups."""
+"""Sampler that chooses the families in turn. It keeps no state: the ledger counts the groups."""
 
 from quartet.manager.control.base import TaskSampler
 from quartet.types import Task
 
 
 class InTurn(TaskSampler):
-    """Every family as often as any other."""
+    """Choose each family equally often."""
 
     def pick(self, n: int) -> list[Task]:
         first, families = self.context.groups_admitted(), self.context.families
