@@ -1,7 +1,8 @@
-"""Comparison of the engine's forward pass (`Forward`) with the model's own forward pass.
+"""Comparison of the engine's forward pass (`Forward`) with the forward pass of the model in `transformers`.
 
 An engine verifies new weights by scoring the canary: token sequences whose log-probs the trainer publishes with each
-policy. The model's own pass scores the canary, but a `Forward` samples the tokens, so both passes must agree.
+policy. The canary is scored by the model's pass in `transformers`, but tokens are sampled from the `Forward`, so both
+passes must agree.
 """
 
 from typing import NamedTuple
@@ -13,15 +14,15 @@ from quartet.engine.forward import Forward, Span
 
 PROBE_TOKENS = 32
 START_PROBE_TOKENS = 512
-"""Length of the longer of the two probe rows at an engine's start. The log-probs of a row must not depend on the other
-row."""
+"""Length of the longer of the two probes at an engine's start. Two probes show whether the log-probs of a row depend on
+another row."""
 SHORT_PROBE_TOKENS = 16
 MAX_GAP_NATS = {torch.float32: 1e-3, torch.bfloat16: 0.25, torch.float16: 0.05}
-"""Largest gap that rounding explains, by the dtype of the weights."""
+"""Largest gap in nats that rounding explains, by the dtype of the weights."""
 
 
 class OwnPass(NamedTuple):
-    """Logits of a model's own pass on the probes, the reference for a `Forward`."""
+    """Logits of the model's pass in `transformers` on probe sequences, the reference for a `Forward`."""
 
     model_name: str
     probes: list[list[int]]
@@ -32,9 +33,9 @@ class OwnPass(NamedTuple):
 
 @torch.inference_mode()
 def own_pass(model: PreTrainedModel, forward: Forward, num_tokens: int = PROBE_TOKENS) -> OwnPass:
-    """Run the model's own pass on probes of at most `num_tokens` tokens, one probe at a time.
+    """Run the model's pass in `transformers` on probes of at most `num_tokens` tokens, one probe at a time.
 
-    The probes fit into the rows of `forward`.
+    The number and the length of the probes fit into the rows of `forward`.
     """
     length = min(num_tokens, forward.rows.max_context_tokens)
     longer = [(7 * index + 3) % forward.vocab_size for index in range(length)]
@@ -46,12 +47,13 @@ def own_pass(model: PreTrainedModel, forward: Forward, num_tokens: int = PROBE_T
 
 
 def disagreement(forward: Forward, own: OwnPass) -> str:
-    """Return an error message if both passes differ by more than rounding or are not finite, else an empty string."""
+    """Return an error message if the passes differ by more than rounding errors or are not finite, else an empty
+    string."""
     gap, limit = gap_nats(forward, own), MAX_GAP_NATS[own.logits[0].dtype]
     if gap <= limit:  # False for NaN
         return ""
-    passes = f"{type(forward).__name__} and the own pass of {own.model_name}"
-    return f"{passes} are {gap:.3g} nats apart, at most {limit} allowed"
+    passes = f"{type(forward).__name__} and the forward pass of {own.model_name} in transformers"
+    return f"{passes} are {gap:.3g} nats apart, more than the allowed {limit}"
 
 
 @torch.inference_mode()
@@ -59,8 +61,8 @@ def gap_nats(forward: Forward, own: OwnPass) -> float:
     """Return the gap between both passes' distributions: sum p |log p - log q| over the vocabulary, in nats.
 
     Weighting with p ignores rounding in the tail of a large vocabulary. The result is the largest gap over the probes,
-    which run together, after their prompts and after one more token. The probes use rows of their own, since requests
-    may be in flight.
+    after their prompts and after one more token. The probes run together, in separate rows, since requests may be in
+    flight.
     """
     with forward.rows.aside():
         after_prompt_NV = forward.extend([Span(0, ids[:-1]) for ids in own.probes])

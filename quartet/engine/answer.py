@@ -1,7 +1,7 @@
 """HTTP responses of an engine: one JSON body, a stream of lines, or an error.
 
-Each line of a stream holds new tokens. Lines sent before an engine dies are not lost: the client continues from their
-tokens. A healthy engine sends an empty line as a keep-alive. If the engine cannot finish a response, the last line is
+Each line of a stream holds new tokens. If an engine dies, the client continues from the tokens of the lines that it
+received. A healthy engine sends an empty line as a keep-alive. If the engine cannot finish a response, the last line is
 an error.
 """
 

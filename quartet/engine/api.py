@@ -2,10 +2,10 @@
 
 The routes are `POST /v1/completions`, `POST /abort_requests`, `GET /health` and `GET /v1/models`. If a client
 disconnects, its request is aborted. A bad request gets status 400 with the reason in JSON; a prompt that does not fit
-has its own error type. A failed request gets status 500, or 503 if the engine has ended; the client then retries, here
-or at another engine. A stopping server returns the tokens sampled so far with finish reason `abort`, and the client
-continues at another engine. If a request sets `sign_seconds`, a healthy engine sends an empty line as keep-alive after
-this many seconds without other data.
+has its own error type. A failed request gets status 500, or 503 if the engine has ended; the client then retries at
+this or at another engine. A stopping server returns the tokens sampled so far with finish reason `abort`, and the
+client continues at another engine. If a request sets `sign_seconds`, a healthy engine sends an empty line as keep-alive
+after this many seconds without other data.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ T = TypeVar("T", CompletionRequest, AbortRequest)
 def make_app(engine: ServedEngine, recorder: Recorder | None = None, *, model: str = MODEL_NAME) -> web.Application:
     """Return an application with the routes of one engine; `model` is the policy's name in requests.
 
-    With a recorder, times with requests in flight are recorded as spans, and so is each request that names a trace.
+    With a recorder, intervals with requests in flight are recorded as spans, and so is each request that names a trace.
     """
     handlers = Handlers(engine, recorder, model)
     app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[handlers.errors_as_json])

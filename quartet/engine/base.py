@@ -29,14 +29,15 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def begun_ids(self) -> list[int]:
-        """The beginning of the response that is part of `prompt_ids`."""
+        """Token ids of the beginning of the response, which are the last of `prompt_ids`."""
         return self.prompt_ids[len(self.prompt_ids) - self.begun_tokens :]
 
 
 class GenerateResult(TokenColumns, frozen=True, kw_only=True):
     """Result of a generation. `token_ids` includes the stop token, or the whole token that completed a stop string.
 
-    `logprobs` and `versions` are both empty if the server reports no log-probs; it is then for evaluation only.
+    `logprobs` and `versions` are both empty if the server reports no log-probs. Such a server can be used for
+    evaluation only.
     """
 
     finish_reason: FinishReason
@@ -76,14 +77,14 @@ class Counters(Struct):
     requests: int = 0
     prompt_tokens: int = 0
     reused_tokens: int = 0
-    """Prompt tokens that were not computed, because their prefix was cached."""
+    """Number of prompt tokens that were not computed, because their prefix was cached."""
     recomputed_tokens: int = 0
     """Number of tokens whose keys and values were computed again, after new weights or a preemption."""
     recompute_ms: float = 0.0
     """Time of the forward passes, multiplied in each pass by the share of recomputed tokens; 0 if a server does not
     report it."""
     put_back: int = 0
-    """Number of preemptions: a request gave up its row of the KV cache because the rows exceeded their memory."""
+    """Number of preemptions: a request lost its row of the KV cache because the rows exceeded their memory."""
     generated_tokens: int = 0
     steps: int = 0
 

@@ -1,6 +1,7 @@
-"""Forward pass of any causal language model of `transformers`, through its `Cache` interface, over `Rows`.
+"""Forward pass of any causal language model of `transformers`, with the KV cache in `Rows`.
 
-Rows with one new token and rows with more run in two passes, which keeps the padding small.
+`transformers` reads and writes the rows through its `Cache` interface. Rows with one new token and rows with several
+run in two passes, which keeps the padding small.
 """
 
 from typing import Any
@@ -16,7 +17,8 @@ from quartet.errors import ConfigError
 
 
 class CacheForward:
-    """`Forward` through `Cache`. Shapes: N rows in a pass, T tokens in the longest span, L in the longest row."""
+    """`Forward` through the `Cache` interface. Shapes: N rows in a pass, T tokens in the longest span, L in the longest
+    row."""
 
     def __init__(self, model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> None:
         self.model = model

@@ -1,7 +1,8 @@
 """Choice of the engine's forward pass for a model; no setting affects it.
 
 `DenseForward` is hand-written for some architectures. `CacheForward` runs every other causal language model of
-`transformers` through its cache interface. Either one is used only if it agrees with the model's own forward pass.
+`transformers` through its cache interface. Either one is used only if it agrees with the model's forward pass in
+`transformers`.
 """
 
 import logging
@@ -50,6 +51,6 @@ def _through_cache(model: PreTrainedModel, max_slots: int, max_context_tokens: i
     if what:
         raise ConfigError(
             f"the torch engine cannot run {model.config.model_type}: {what}",
-            "a gap of nan means damaged weights; otherwise use a model class of transformers itself, or another engine",
+            "restore the weights if the gap is nan; otherwise use a model class of transformers, or another engine",
         )
     return forward

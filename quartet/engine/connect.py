@@ -13,10 +13,12 @@ from quartet.engine.router import Router
 from quartet.ledger import Ledger
 
 TIMEOUT_SECONDS = 1.0
-"""Time for which an engine may be unreachable before the router tries another engine, or waits if there is none."""
+"""Time in seconds for which an engine may be unreachable before the router tries another engine, or waits if no other
+engine is up."""
 LEASE_SHARE = 0.8
 """Share of `rollout.lease_seconds` after which a silent or absent engine is an error. A lease is renewed once a fifth
-of its time is over, so at least this share is left when a request begins, and the error comes before the lease ends."""
+of its time is over. So at least this share of the lease remains when a request begins, and the error is raised before
+the lease ends."""
 
 
 def connect(recipe: Recipe, ledger: Ledger) -> Router:

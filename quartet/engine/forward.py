@@ -8,7 +8,7 @@ from quartet.engine.rows import Rows
 
 
 class Span(NamedTuple):
-    """New tokens of one row. Span i of a pass belongs to row i."""
+    """New tokens of one row (the KV cache of one request). Span i of a pass belongs to row i."""
 
     start: int
     """Number of tokens that the row already holds."""

@@ -32,16 +32,16 @@ MAX_BACKOFF_SECONDS = 1.0
 PART_SECONDS = 0.25
 """Interval at which an engine sends sampled tokens. If the engine dies, the tokens since the last interval are lost."""
 SIGNS_PER_SILENCE = 4
-"""Number of keep-alives that a healthy engine sends within the silence timeout."""
+"""Number of keep-alives that a healthy engine sends per silence timeout."""
 SMALL_SECONDS = 5.0
-"""Timeout of all calls except generations, such as health checks. It is short, so that a frozen process does not block
-these calls for as long as a generation may be silent."""
+"""Timeout of all calls except generations, such as health checks. It is short, so that these calls fail early if the
+engine process is frozen."""
 
 T = TypeVar("T")
 
 
 class HttpEngine:
-    """`Engine` over HTTP. `url` is called again after every failure, so that a restarted engine is found.
+    """`Engine` over HTTP. The function `url` is called again after every failure, so that a restarted engine is found.
 
     An engine streams tokens while it samples. If the engine dies, `generate` returns the received tokens with
     `FinishReason.ABORT`.
@@ -134,7 +134,8 @@ class HttpEngine:
         return url
 
     async def _sample(self, url: str, body: bytes) -> list[AnswerLine]:
-        """Return the lines of a response, without an error line. If the response breaks off, return the lines before.
+        """Return the lines of a response, without an error line. If the response breaks off, return the lines received
+        so far.
 
         Raises an error if the response breaks off before its first line, or if an error line is the only line or
         reports that the response is invalid.

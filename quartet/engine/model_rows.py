@@ -1,4 +1,4 @@
-"""Rows (KV cache) in the shapes that a model uses, and rejection of models that need another kind of cache."""
+"""Make the rows (KV cache) for a model, and reject models that need another kind of cache."""
 
 import torch
 from transformers import PretrainedConfig, PreTrainedModel
@@ -14,7 +14,7 @@ PLAIN_LAYERS = {DynamicLayer, DynamicSlidingWindowLayer}
 
 @torch.inference_mode()
 def make_rows(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -> Rows:
-    """Return rows in the shapes of the model's own cache.
+    """Return rows in the shapes of the cache that `transformers` makes for the model.
 
     Raises `SetupError` if that cache holds something other than keys and values, and `ConfigError` if the shapes of its
     layers differ.
@@ -26,8 +26,8 @@ def make_rows(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -
     if not layers or kinds - PLAIN_LAYERS or not all(layer.is_initialized for layer in layers):
         found = ", ".join(sorted(kind.__name__ for kind in kinds)) or "none with layers"
         raise SetupError(
-            f"the torch engine cannot run {model.config.model_type}: between tokens it keeps something else than the "
-            f"keys and values of every layer (its cache: {found})",
+            f"the torch engine cannot run {model.config.model_type}: its cache holds more than, or other data "
+            f"than, the keys and values of every layer ({found})",
             "use a model with plain attention in every layer, or another engine",
         )
     like = [(layer.keys, layer.values) for layer in layers]

@@ -1,7 +1,7 @@
 """Matrix products with weights that stay fixed for many passes: the weights are stored in oneDNN's memory layout.
 
-Otherwise oneDNN reorders the matrix for every product, which for ten tokens takes as long as the product itself.
-Measured by hand on one core of Zen 4, with the matrices of a model of 3.4 M parameters: ten tokens take 1.2 instead of
+Without a packed copy oneDNN reorders the matrix for every product, which for ten tokens takes as long as the product
+itself. Measured on one core of Zen 4, with the matrices of a model of 3.4 M parameters: ten tokens take 1.2 instead of
 2.4 ms, 64 tokens 4.6 instead of 5.8 ms.
 """
 

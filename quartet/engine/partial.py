@@ -1,8 +1,8 @@
 """Continuation of a response that was interrupted by a recall, by new weights or by an engine's end.
 
-It continues from the tokens sampled so far. The torch engine's draws depend on seed and position only, so a continued
-response equals an uninterrupted one if the policy version is the same. A server's draws depend on the seed and on the
-number of draws so far, so the continuation has another seed (`server_seed`).
+The continuation starts from the tokens sampled so far. The torch engine's draws depend on seed and position only, so a
+continued response equals an uninterrupted one if the policy version is the same. A server's draws depend on the seed
+and on the number of draws so far, so the continuation has another seed (`server_seed`).
 """
 
 from msgspec.structs import replace
@@ -11,7 +11,7 @@ from quartet.engine.base import GenerateRequest, GenerateResult
 from quartet.types import FinishReason, TokenColumns
 
 NOTHING = GenerateResult(finish_reason=FinishReason.ABORT)
-"""Result without tokens, as for a request that has not sampled any yet."""
+"""Result of a request that has not sampled any tokens."""
 
 
 def rest_of(request: GenerateRequest, sampled: TokenColumns) -> GenerateRequest:

@@ -15,7 +15,7 @@ from quartet.engine.rows import Rows, Segment
 MIN_TOKENS = 16
 """Minimum length of a cached prefix; storing a shorter one takes longer than computing it."""
 KEPT_SHARE = 0.9
-"""Share of the memory limit down to which an eviction frees memory, so that evictions are rare."""
+"""Share of the memory limit that an eviction leaves in use. It is below 1, so that evictions are rare."""
 
 
 @dataclass(slots=True, eq=False)
@@ -110,7 +110,7 @@ class PrefixCache:
         return upper
 
     def _evict(self) -> None:
-        """Evict leaves, least recently used first. (No edge was used less recently than its children.)"""
+        """Evict leaves, least recently used first. An edge was used at least as recently as its children."""
         ends = [(node.used, id(node), node) for node in self._nodes(self._root) if not node.children]
         heapify(ends)
         while self.num_bytes > KEPT_SHARE * self.max_bytes:

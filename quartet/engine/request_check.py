@@ -26,17 +26,21 @@ def fitted(
     room = max_context_tokens - len(prompt)
     name = f"request {request.request_id!r}"
     if not prompt or sampling.max_tokens < 1:
-        raise RefusedRequestError(f"{name} has an empty prompt or max_tokens < 1", "both must be at least 1")
+        raise RefusedRequestError(
+            f"{name} has an empty prompt or max_tokens < 1",
+            "give at least one prompt token, and max_tokens of at least 1",
+        )
     for kind, ids in (("token ids", prompt), ("stop tokens", request.stop_token_ids)):
         if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
             raise RefusedRequestError(
-                f"{name} has {kind} from {min(ids)} to {max(ids)}, the vocabulary ends at {vocab_size}",
+                f"{name} has {kind} from {min(ids)} to {max(ids)}, but the vocabulary has only the ids 0 to "
+                f"{vocab_size - 1}",
                 "tokenize with the policy's tokenizer",
             )
     if request.begun_tokens >= len(prompt):
         raise RefusedRequestError(
             f"{name} has {request.begun_tokens} begun_tokens, but only {len(prompt)} prompt tokens",
-            "begun_tokens must be fewer than the prompt's tokens",
+            "set begun_tokens below the number of prompt tokens",
         )
     if request.media and not reads_pictures:
         raise RefusedRequestError(
@@ -58,7 +62,8 @@ def fitted(
         raise RefusedRequestError(f"{name} is already in flight", "use an id that is unique per engine")
     if room < 1:
         raise PromptTooLongError(
-            f"{name} has {len(prompt)} prompt tokens, which leaves no room in {max_context_tokens} tokens",
+            f"{name} has {len(prompt)} prompt tokens, which leaves no room for a response in the context of "
+            f"{max_context_tokens} tokens",
             "raise engine.max_context_tokens (the model's own limit bounds it), or shorten the observations",
         )
     if sampling.max_tokens <= room:

@@ -15,9 +15,11 @@ def find_problem(request: GenerateRequest, result: GenerateResult, vocab_size: f
     ids, count, sampling = result.token_ids, len(result.token_ids), request.sampling
     fewest = 0 if result.finish_reason is FinishReason.ABORT else 1
     if not fewest <= count <= sampling.max_tokens:
-        return f"sampled {count} tokens, asked for {fewest} to {sampling.max_tokens}"
+        return f"sampled {count} tokens instead of {fewest} to {sampling.max_tokens}"
     if ids and not 0 <= min(ids) <= max(ids) < vocab_size:
-        return f"sent token ids from {min(ids)} to {max(ids)}, its vocabulary ends at {vocab_size}"
+        return (
+            f"sent token ids from {min(ids)} to {max(ids)}, but its vocabulary has only the ids 0 to {vocab_size - 1}"
+        )
     if mismatch := result.mismatch:
         return f"sent columns of different lengths: {mismatch}"
     if not all(math.isfinite(logprob) and logprob <= MAX_ROUNDING_NATS for logprob in result.logprobs):

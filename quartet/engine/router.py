@@ -31,7 +31,8 @@ class Replica:
     name: str
     engine: Engine
     requests: dict[str, int] = field(default_factory=dict)
-    """Request id -> expected work in tokens: `max_tokens`, plus the prompt's tokens if they must be computed."""
+    """Request id -> expected work in tokens: `max_tokens`, plus the number of prompt tokens if they must be
+    computed."""
     probe: asyncio.Task[None] | None = None
     """Task that repeats health checks of an unreachable engine; it ends when the engine answers."""
 
@@ -163,7 +164,8 @@ class Router:
         return serves is not None and serves < version
 
     async def _version_of(self, replica: Replica) -> int | None:
-        """Return the version that the engine serves; None if it does not answer, and then send it no requests."""
+        """Return the version that the engine serves. If it does not answer, return None and stop sending requests to
+        it."""
         try:
             return await replica.engine.version()
         except EngineError:

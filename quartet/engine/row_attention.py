@@ -1,7 +1,8 @@
 """Attention of the new tokens of a pass, given as one list, to the keys and values of their rows.
 
-Neighbouring rows are computed together if all of them have one new token, or if they have equally many new tokens from
-the same start. On a CPU a compiled kernel computes attention if it is available; otherwise the functions here do.
+Neighbouring rows are computed together if each has one new token, or if all have the same number of new tokens from the
+same position. On a CPU, a compiled kernel computes attention if it is available; otherwise the functions in this file
+do.
 """
 
 from itertools import groupby
@@ -62,7 +63,7 @@ def plan_pass(spans: list[Span], like: torch.Tensor, kernel: RowKernel | None) -
 def attend(q_THd: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, plan: Pass) -> torch.Tensor:
     """Return the attention output `[T, H d]` for queries `[T, H, d]` over one layer's keys and values.
 
-    These are `[rows, K, capacity, d]` and already contain the new tokens.
+    Keys and values are `[rows, K, capacity, d]` and already contain the new tokens.
     """
     parts = [_attend_run(q_THd[run.tokens], keys, values, run, plan) for run in plan.runs]
     return parts[0] if len(parts) == 1 else torch.cat(parts)

@@ -1,9 +1,10 @@
-"""Compiled attention of new tokens to their rows (`kernel_library.py`).
+"""Compiled attention from new tokens to the keys and values in the KV cache; `kernel_library.py` compiles it.
 
-With one new token per row, PyTorch's matrix products in bfloat16 read keys and values at 10 GB/s of the memory's 40,
-because a group of two query heads leaves most SIMD lanes empty. They also read every row up to the length of the
-longest one. `row_kernel.cpp` reads each row up to its own length, at the memory's speed. With many new tokens per row,
-PyTorch's kernel reaches 40 GFLOP/s, and `row_kernel.cpp` 115.
+A row is the KV cache of one running request. With one new token per row, PyTorch's matrix products in bfloat16 read
+keys and values at 10 GB/s, a quarter of the memory's speed, because a group of two query heads leaves most SIMD lanes
+empty. They also read every row up to the length of the longest row. `row_kernel.cpp` reads each row only up to that
+row's length, at the memory's speed. With many new tokens per row, PyTorch's kernel reaches 40 GFLOP/s, and
+`row_kernel.cpp` 115.
 """
 
 import ctypes

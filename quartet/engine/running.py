@@ -1,4 +1,4 @@
-"""State of one request in the engine: what is in its row, its next tokens, its sampled tokens."""
+"""State of one request in the engine: contents of its row in the KV cache, next tokens, sampled tokens."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class Running:
     """Stop string that ended the response; "" until then."""
 
     started: bool = False
-    """True once the request has had a row; after a preemption it may wait for a row again."""
+    """True once the request has had a row. After a preemption the request may wait for a row again."""
     held: int = 0
     """Number of tokens whose keys and values are in the row."""
     recompute_until: int = 0

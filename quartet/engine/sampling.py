@@ -1,8 +1,8 @@
 """Sampling of one token per row from logits, with its log-prob under the distribution that it was drawn from.
 
 A draw depends only on the row's logits, the request's seed and the token's position: a counter-based generator gives a
-uniform number, and the inverse CDF over the vocabulary the token. A request therefore samples the same tokens alone and
-in a batch.
+uniform number, and the inverse CDF over the vocabulary maps this number to a token. A request therefore samples the
+same tokens alone and in a batch.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Continuous batching: selects the requests of each decode step. Uses no threads.
 
-Every step is one forward pass over one token of each decoding request, and over chunks of prompts (chunked prefill), so
+A step is one forward pass. It covers one token of each decoding request, and chunks of prompts (chunked prefill), so
 that a long prompt does not delay other requests. Requests join and leave at any step. Request i of `running` owns row i
 of the KV cache. A row is copied to the prefix cache when its prompt is complete, and when its request leaves. A new
 request starts from its longest cached prefix; it waits while another request computes a longer prefix of its prompt. If
@@ -21,7 +21,7 @@ from quartet.errors import ConfigError, EngineError
 from quartet.types import FinishReason
 
 MAX_PREFILL_TOKENS = 512
-"""Maximum number of prompt tokens in a step; it bounds the delay that new requests cause for running ones."""
+"""Maximum number of prompt tokens in a step. It limits how long new requests delay running ones."""
 MIXED = -1
 """`first_version` of a row that several policy versions computed; no policy has this version."""
 

@@ -1,4 +1,4 @@
-"""Engine process: serves the newest committed version of each policy, and loads new versions by itself."""
+"""Engine process: serve the newest committed version of each policy, and load new versions when they are committed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping

@@ -1,4 +1,4 @@
-"""Background work of an engine process: loads new policies, reports its state, writes metrics."""
+"""Background work of an engine process: load new policies, report the process's state, write metrics."""
 
 import asyncio
 import fcntl
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class EngineService:
-    """Policy updates, reported state and metrics of one engine. `tick` is called repeatedly."""
+    """Policy updates, reported state and metrics of one engine. The caller calls `tick` repeatedly."""
 
     def __init__(
         self,
@@ -142,8 +142,8 @@ class EngineService:
 def turn_to_load(run_dir: Path) -> Iterator[bool]:
     """Yield whether this engine may load a policy now.
 
-    The engines of a run load one after another, so that the others keep decoding. The lock is held until the block or
-    the process ends.
+    The engines of a run load one after another, so that the other engines keep decoding. The lock is held until the
+    block or the process ends.
     """
     with (run_dir / LOADING_FILE).open("w") as file:
         try:
@@ -155,7 +155,8 @@ def turn_to_load(run_dir: Path) -> Iterator[bool]:
 
 
 async def beating(presence: Presence, work: Coroutine[Any, Any, T]) -> T:
-    """Await `work` and send heartbeats meanwhile, since a server's start or the load of a large policy takes minutes.
+    """Await `work`, and send heartbeats until it ends, since the start of a server or the load of a large policy takes
+    minutes.
 
     Cancellation cancels `work`.
     """

@@ -15,14 +15,14 @@ from quartet.types import Policy
 class Started(NamedTuple):
     engine: ServedEngine
     refused_version: int
-    """Version of the newest policy if the engine rejected it and serves an older one, else -1."""
+    """Version of the newest policy if the engine rejected that policy and serves an older one, else -1."""
 
 
 async def start_with_newest(recipe: Recipe, ledger: Ledger, module: str) -> Started:
     """Start the engine with the newest policy that passes its checks.
 
-    Each newer policy is recorded in an event `policy_refused`. Raises the errors of `start_engine`, and
-    `UnusablePolicyError` with the newest policy's error if no policy passes.
+    Each newer policy, which failed its checks, is recorded in an event `policy_refused`. Raises the errors of
+    `start_engine`, and `UnusablePolicyError` with the newest policy's error if no policy passes.
     """
     refusals: dict[int, CheckpointError] = {}
     for policy in ledger.policies.loadable():
@@ -34,7 +34,10 @@ async def start_with_newest(recipe: Recipe, ledger: Ledger, module: str) -> Star
         else:
             return Started(engine, max(refusals, default=-1))
     if not refusals:
-        raise UnusablePolicyError("this run has no policy on its disk", "restore the folders in policies/")
+        raise UnusablePolicyError(
+            f"no committed policy is left in {ledger.run_dir / 'policies'}",
+            "restore the folders of policies from a copy",
+        )
     newest = next(iter(refusals.values()))
     raise UnusablePolicyError(newest.what, newest.advice) from newest
 

@@ -1,6 +1,6 @@
 """Search for stop strings after each sampled token.
 
-Only the text of the last few tokens is searched, so that a token of a long response takes no longer.
+Only the text of the last few tokens is searched, so that the time per token does not grow with the response.
 """
 
 from collections.abc import Sequence

@@ -1,10 +1,11 @@
 """Embedded engine: one PyTorch model, one step thread, continuous batching.
 
 The asyncio side puts commands (request, abort, new weights) into a queue and awaits their futures; the step thread
-executes them between two decode steps. So new weights may arrive while requests are in flight: tokens sampled before
-have the old version, tokens sampled afterwards the new one. By the setting `engine.kv_cache_on_weight_update`,
-the KV cache of requests in flight is either recomputed, so that each token depends on its own version only, or kept.
-Many RL systems keep it: the trainer's importance weights account for the mix, and nothing is computed twice.
+executes them between two decode steps. New weights may therefore arrive while requests are in flight: tokens sampled
+before the swap have the old version, tokens sampled after it the new one. The setting
+`engine.kv_cache_on_weight_update` decides whether the KV cache of requests in flight is recomputed, so that each token
+depends on one version only, or kept. Many RL systems keep it: the trainer's importance weights account for the mix, and
+no token is computed twice.
 """
 
 import asyncio

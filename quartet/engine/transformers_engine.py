@@ -1,7 +1,8 @@
-"""Engine that samples with the model's own forward pass, one request after another, without a prefix cache.
+"""Engine that samples with the forward pass of `transformers`, one request after another, without a prefix cache.
 
-One thread samples. It exchanges weights only between two responses, so all tokens of a response have the same version.
-The pictures of a prompt are input to the first pass only; later tokens attend to them through the KV cache.
+One thread samples and exchanges weights. It exchanges weights only between two responses, so all tokens of a response
+have the same version. The pictures of a prompt are input to the first pass only; later tokens attend to them through
+the KV cache.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ T = TypeVar("T")
 @dataclass(slots=True, eq=False)
 class _Request(Running):
     ended: bool = False
-    """Set by `abort`, and when the caller stops waiting; sampling then ends at the next token."""
+    """True once `abort` was called or the caller stopped waiting; sampling then ends at the next token."""
 
 
 def open_transformers(recipe: config.Recipe, policy: Policy) -> "TransformersEngine":

@@ -1,7 +1,7 @@
 """Changes to a distribution before sampling: forbidden tokens, temperature, top-k, top-p.
 
-They are applied in this order, as in vLLM and `transformers`. Tensors have N rows and V tokens of the vocabulary. A
-weight is a probability times a constant.
+The changes are applied in this order, as in vLLM and `transformers`. Tensors have N rows and V tokens of the
+vocabulary. Weights are unnormalised probabilities.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,10 @@ def without(logits_NV: torch.Tensor, forbidden: Mapping[int, list[int]]) -> torc
 
 
 def shape(shifted_NV: torch.Tensor, samplings: list[Sampling]) -> torch.Tensor:
-    """Return the weights of rows that are sampled (not greedy), from logits whose maximum is 0."""
+    """Apply temperature, top-k and top-p to logits whose maximum is 0; return unnormalised probabilities.
+
+    The rows must be sampled, not greedy, so their temperature is above 0.
+    """
     temperatures_N1 = shifted_NV.new_tensor([[sampling.temperature] for sampling in samplings])
     weights_NV = (shifted_NV / temperatures_N1).exp_()
     if any(sampling.top_k for sampling in samplings):

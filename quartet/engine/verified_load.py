@@ -1,7 +1,8 @@
 """Verified loading of weights: a copy of the model scores the canary, then the weights are swapped in place.
 
 The canary is a set of token sequences whose log-probs the trainer publishes with each policy. After the swap, the
-engine's forward pass is compared with the model's own pass; if they differ, the old weights are restored.
+engine's forward pass is compared with the model's forward pass in `transformers`. If they differ, the old weights are
+restored.
 """
 
 from collections.abc import Iterator
@@ -21,9 +22,10 @@ from quartet.policy.files import raising_checkpoint_errors
 from quartet.policy.load import read_weights, swap_weights, with_weights
 
 MAX_CANARY_GAP_NATS = 1e-3
-"""Maximum gap if engine and trainer score the same tokens with the same float32 weights."""
+"""Maximum gap in nats if engine and trainer score the same tokens with the same float32 weights."""
 MAX_CANARY_GAP_NATS_REDUCED = 0.25
-"""Maximum gap of an engine in bfloat16 or float16 to a float32 trainer: it allows rounding, but not wrong weights."""
+"""Maximum gap in nats between an engine in bfloat16 or float16 and a float32 trainer. It allows for rounding, but not
+for wrong weights."""
 
 
 def verify(model: PreTrainedModel, folder: Path) -> float | None:
@@ -48,8 +50,8 @@ def refuse_gap(gap: float, folder: Path, *, reduced: bool) -> None:
     if not gap <= limit:  # NaN fails too
         raise CheckpointError(
             f"the engine's log-probs of the canary in {folder} differ from the trainer's by {gap:.3g} nats, more than "
-            f"the allowed {limit}",
-            "the weights are damaged or of another version, or this engine computes differently; it serves no token",
+            f"the allowed {limit}: the weights are damaged or of another version, or this engine computes differently",
+            "restore the policy's folder from a copy, or use another engine",
         )
 
 
@@ -59,13 +61,13 @@ class ProvedWeights(NamedTuple):
     folder: Path
     tensors: dict[str, torch.Tensor]
     canary_gap: float | None
-    """Canary gap in nats; None without a canary."""
+    """Canary gap in nats; None if the policy has no canary."""
     own: OwnPass
 
 
 @torch.no_grad()
 def prove_weights(model: PreTrainedModel, forward: Forward, folder: Path) -> ProvedWeights:
-    """Read the policy in `folder` and verify it in a copy of `model`; `model` itself keeps serving meanwhile.
+    """Read the policy in `folder` and verify it in a copy of `model`; `model` itself keeps serving.
 
     Raises `CheckpointError` if the weights are damaged, do not fit the model or fail their canary.
     """
@@ -79,8 +81,8 @@ def prove_weights(model: PreTrainedModel, forward: Forward, folder: Path) -> Pro
 def replace_weights(model: PreTrainedModel, forward: Forward, proved: ProvedWeights) -> None:
     """Swap the weights into `model` in place; decoding pauses only for this.
 
-    If `forward`, which samples from the model, disagrees with the model's own pass, restore the old weights and raise
-    `CheckpointError`.
+    If `forward`, which computes the logits for sampling, disagrees with the model's forward pass in `transformers`,
+    restore the old weights and raise `CheckpointError`.
     """
     previous = {name: parameter.clone() for name, parameter in model.named_parameters()}
     crash_point("weights.before")
@@ -89,7 +91,7 @@ def replace_weights(model: PreTrainedModel, forward: Forward, proved: ProvedWeig
     if what := disagreement(forward, proved.own):
         _swap(model, forward, previous)
         with refusing(proved.folder):
-            raise CheckpointError(what, "the weights hold NaN, or something that the engine's pass does not support")
+            raise CheckpointError(what, "check the weights for NaN; if there is none, set engine.name = 'transformers'")
 
 
 def _swap(model: PreTrainedModel, forward: Forward, tensors: dict[str, torch.Tensor]) -> None:

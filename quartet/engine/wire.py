@@ -46,8 +46,8 @@ class CompletionRequest(Struct, frozen=True, kw_only=True):
     """Quartet's own field: seconds without data after which a healthy engine sends an empty line (keep-alive); with 0
     it sends none."""
     logprobs: int = 0
-    """Number of alternatives requested for each token; ignored. The sampled token's log-prob is always returned, and
-    only this."""
+    """Number of alternatives requested for each token. It is ignored: the response has the log-prob of the sampled
+    token and of no other."""
     return_token_ids: bool = True
     conversation: str = ""
 

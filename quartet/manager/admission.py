@@ -1,13 +1,15 @@
-"""Admission: the number of groups that may start now. Computed from the ledger each time, never from counters.
+"""Admission: the number of groups that may start now, computed from the ledger each time so that a restart loses
+nothing.
 
-A group holds a slot from its admission until it is trained or dropped. With several policies, each has a group for the
-same rollouts; the policy with the most groups in slots counts. There are `(max_lag + 1) x groups_per_batch` slots. So
-when a group is admitted at version v, at most that many groups, itself included, are trained up to and with its own
-batch. When it is trained, the policy is at most `max_lag` versions newer, on average. While the engines serve an older
-policy than the newest, the tokens of a new group begin with that lag, and one batch fewer is admitted per version.
-So a commit makes room for new groups only when the engines load its policy.
+A group holds an admission slot from its admission until it is trained or dropped. With several policies, each has a
+group for the same rollouts, and the policy with the most groups in slots counts. There are `(max_lag + 1) x
+groups_per_batch` slots. So when a group is admitted at version v, at most that many groups, itself included, are
+trained up to and with its own batch. When it is trained, the policy is at most `max_lag` versions newer, on average.
+While the engines serve an older policy than the newest, the first tokens of a new group already have a lag, and one
+batch fewer is admitted for each train step of this lag. So a commit makes room for new groups only when the engines
+load its policy.
 
-The queue of rollouts is kept short, because a queued rollout holds a slot and produces nothing. All this depends on
+The queue of rollouts is kept short, because a queued rollout holds a slot and produces nothing. The limits depend on
 `admission.schedule`. With `on_late = "wait"`, and with schedules that change weights between batches, a group starts
 only after the engine has loaded or rejected the newest policy. The version served at that time is a lower bound for the
 versions of all the group's tokens; a roll-back lowers it for open groups.
@@ -32,8 +34,8 @@ _ENGINE = "the engine"
 def capacity(*, ahead: int, max_ahead: int, room: Capacity | None, held_back: int = 0) -> Capacity:
     """Return the number of groups that may start.
 
-    `ahead` groups hold slots of `max_ahead`. `held_back` further slots are free only when the engines have loaded the
-    newest policy. `room` is the schedule's limit from the number of sessions, if any.
+    `ahead` of the `max_ahead` slots are taken. `held_back` of the remaining slots may be used only when the engines
+    have loaded the newest policy. `room` is the schedule's limit from the number of sessions, if any.
     """
     free = max_ahead - ahead
     if free <= 0:
@@ -87,7 +89,7 @@ class Admission:
     def _held_back(self, versions_behind: int) -> int:
         """Return the number of slots that must stay free because their groups would be too old when they are trained.
 
-        New groups are sampled from a policy `versions_behind` versions older than the newest.
+        New groups are sampled from a policy that is `versions_behind` train steps older than the newest.
         """
         in_time = (self._recipe.admission.max_lag + 1 - versions_behind) * self._recipe.train.groups_per_batch
         return max(0, self._recipe.max_groups_ahead - in_time)

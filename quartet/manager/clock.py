@@ -9,16 +9,17 @@ from quartet.ledger import Ledger
 
 _KEY = "training_seconds"
 _COUNTED_UNTIL = "training_seconds_until"
-"""Key of the time (`Ledger.now`) up to which the stored count extends; its value is null while the clock is stopped."""
+"""Key of the run's value with the time (`Ledger.now`) up to which the stored count extends; null while the clock is
+stopped."""
 _WRITE_SECONDS = 1.0
 
 
 class TrainingClock:
     """Clock that advances with `tick` and stores its count in the ledger.
 
-    If the run is killed, the time since the last write is lost: a second or the time between two ticks. `counts` is
-    True if the run is training at `now` (of `Ledger.now`), which means that the previous data manager died during
-    training.
+    If the run is killed, the time since the last write is lost: at most a second or the time between two ticks,
+    whichever is longer. `counts` is True if the run is training at `now` (of `Ledger.now`), which means that the
+    previous data manager died during training.
     """
 
     def __init__(self, ledger: Ledger, now: float, *, counts: bool) -> None:

@@ -1,4 +1,4 @@
-"""Held-out evaluation: rollouts on seeds that training never draws."""
+"""Held-out evaluation: rollouts on seeds that training does not draw."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -52,8 +52,8 @@ class PeriodicEvaluation:
     """Periodic evaluation during training, which marks the best policy.
 
     It uses the recipe's selection seeds, so that no policy is reported on the seeds that selected it. Engines load
-    newer policies meanwhile, so the first rollouts of an evaluation are sampled from the newest policy at its start and
-    later ones partly from its successors. Evaluations before and after training have a single policy.
+    newer policies during the evaluation. Its first rollouts are sampled from the policy that is newest at its start,
+    and later rollouts partly from newer policies. Evaluations before and after training use a single policy.
     """
 
     def __init__(self, recipe: Recipe, ledger: Ledger, recorder: Recorder, families: list[str]) -> None:

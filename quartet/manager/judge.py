@@ -1,4 +1,4 @@
-"""The verdict on a closed group: all filters in order, then the minimum number of members."""
+"""Verdict on a closed group: apply the filters in order, then require the minimum number of members."""
 
 from msgspec.structs import replace
 
@@ -8,7 +8,7 @@ from quartet.types import Group, GroupState
 
 
 class Judge:
-    """Decides about closed groups: each becomes `trainable`, or `dropped` with a reason."""
+    """Decision about closed groups: a group becomes `trainable`, or `dropped` with a reason."""
 
     def __init__(self, ledger: Ledger, filters: dict[str, Filter], min_rollouts_per_group: int) -> None:
         self._ledger, self._filters, self._min_rollouts = ledger, filters, min_rollouts_per_group
@@ -35,7 +35,7 @@ class Judge:
         stored = {member.rollout_id: member.replay for member in members if member.replay is not None}
         if len(replace(composed, members=members).compared) < self._min_rollouts or not own:
             return self._drop(group, "too_few_countable")
-        least = min(self._min_rollouts, len(own))  # stored members, but for anchors, count towards the minimum
+        least = min(self._min_rollouts, len(own))  # stored members count towards the minimum, anchors do not
         ledger = self._ledger.of(group.policy)
         ledger.groups.make_trainable(group.group_id, own, least, excluded=left_rollouts, replayed=stored)
         return GroupState.TRAINABLE, ""

@@ -1,4 +1,4 @@
-"""The data manager: closes and filters groups, evaluates, admits, enforces the disk budget, and ends training.
+"""Data manager: close and filter groups, queue evaluations, admit groups, enforce the disk budget, and end training.
 
 All its essential state is in the ledger, so it can be killed and restarted at any time.
 """
@@ -182,7 +182,8 @@ class DataManager:
         return any(admitted)
 
     def _admit_group(self, task: Task, versions_behind: int) -> bool:
-        """Admit a group for the task. Return False if a policy was committed meanwhile and must be served first."""
+        """Admit a group for the task. Return False if, since the capacity was computed, a policy was committed that the
+        engines must load first."""
         quorum = self._stragglers.quorum(len(self._allocator.plan(task)))
         plan = RolloutPlan(
             task=task,

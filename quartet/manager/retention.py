@@ -33,7 +33,7 @@ class Retention:
 
     def _sweep_policies(self, ledger: Ledger) -> None:
         """Delete the folders of a policy's versions that are no longer needed."""
-        # Rows are read first, so that a policy that is committed meanwhile is not considered for deletion.
+        # Rows are read first, so that a policy that is committed from now on is not considered for deletion.
         on_disk, root = ledger.policies.on_disk(), policies_root(self._run_dir, ledger.policy).resolve()
         kept = self._needed_versions(ledger)
         for policy in on_disk:
@@ -46,8 +46,8 @@ class Retention:
     def _needed_versions(self, ledger: Ledger) -> set[int]:
         """Return the newest `keep_policies` versions that were not rolled back, and all versions in use.
 
-        In use are the first and the best version, versions under evaluation, versions that an engine serves or may be
-        loading, versions of a recovery point, and the version whose checkpoint is being written.
+        These versions are in use: the first, the best, versions under evaluation, versions that an engine serves or may
+        be loading, versions of a recovery point, and the version whose checkpoint is being written.
         """
         progress = checkpoint_progress(ledger)  # read first: a checkpoint that becomes whole now is a recovery point
         loadable = ledger.policies.loadable()

@@ -1,6 +1,7 @@
-"""Schedules: when a group may start, and when an engine may load new weights. A schedule is data, not a loop.
+"""Schedules: when a group may start, and when an engine may load new weights.
 
-Admission and engine read the schedule. Besides it, `Recipe.max_groups_ahead` bounds the admitted groups.
+A schedule is a record that admission and engines read. In addition, `Recipe.max_groups_ahead` limits the number of
+admitted groups.
 """
 
 from collections.abc import Callable
@@ -25,11 +26,12 @@ class Load(Struct, frozen=True, kw_only=True):
 
 
 class Capacity(Struct, frozen=True, kw_only=True):
-    """Number of groups that may start now; if it is 0, also the cause of the wait and the event that ends it."""
+    """Number of groups that may start now. If the number is 0, the record also has the cause of the wait and the event
+    that ends it."""
 
     groups: int
     versions_behind: int = 0
-    """Largest lag that the first tokens of these groups may have."""
+    """Largest lag, in train steps, that the first tokens of these groups may have."""
     waiting_for: str = ""
     ends_when: str = ""
 
@@ -38,14 +40,16 @@ class Schedule(Struct, frozen=True, kw_only=True):
     """One way to interleave rollouts and training."""
 
     room: Callable[[Load], Capacity | None]
-    """Returns the number of further groups that the sessions have room for; None for no limit."""
+    """Function that returns the number of further groups for which there is room in the sessions; None for no limit."""
     between_batches: bool
-    """True if new weights wait until no training rollout is unfinished, and new groups wait for the new weights."""
+    """True if engines load new weights only when all training rollouts have ended or are paused, and new groups start
+    only on the new weights."""
     oldest_first: bool = False
-    """True if no group starts while an unfinished group began with an older policy than the engines serve."""
+    """True if groups start only when all unfinished groups began with the policy that the engines serve."""
 
     def may_take_weights(self, ledger: Ledger, rule: StragglerRule) -> bool:
-        """Return whether an engine may load the newest policy now. Paused, recycled rollouts do not block it."""
+        """Return whether an engine may load the newest policy now. Rollouts that are paused and requeued do not prevent
+        it."""
         if not self.between_batches:
             return True
         unfinished = ledger.rollouts.unfinished(Purpose.TRAIN)
@@ -55,7 +59,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
 
 def two_rollouts_per_session(load: Load) -> Capacity:
-    """Keep the queue short, since a queued rollout holds an admission slot and produces nothing, but not empty."""
+    """Limit the queue to two rollouts per session. A longer queue would hold admission slots without producing
+    anything."""
     groups = max((2 * load.sessions - load.queued) // load.rollouts_per_group, 1 if load.queued == 0 else 0)
     # Numbers are only in `ends_when`, because a change of `waiting_for` would begin a new wait.
     ends_when = f"workers claim some of {load.queued} queued rollouts"

@@ -1,4 +1,4 @@
-"""The end of training, by train steps or by time. A train step in progress is always finished."""
+"""End of training after a number of train steps or a time. A train step in progress is finished first."""
 
 import re
 
@@ -9,7 +9,7 @@ from quartet.ledger import Ledger
 def reached_limit(train: Train, train_step: int, seconds: float) -> str | None:
     """Return the limit that ends training, for example `train.max_train_steps = 10`, or None.
 
-    `train_step` is the last committed one, `seconds` is the training time, both over all starts of the run.
+    `train_step` is the last committed train step. `seconds` is the training time over all starts of the run.
     """
     if train_step >= train.max_train_steps:
         return f"train.max_train_steps = {train.max_train_steps}"
@@ -19,8 +19,7 @@ def reached_limit(train: Train, train_step: int, seconds: float) -> str | None:
 def higher_limit(reason: str, train_step: int = 0, seconds: float = 0.0) -> str:
     """Return the option that raises the limit named in the stop reason `reason`; empty if no limit ended the run.
 
-    The option doubles the limit, or the trained amount if it is larger: `train_step` is the last committed one,
-    `seconds` is the training time.
+    The option doubles the limit, or `train_step` (the last committed one) or `seconds` (of training) if that is larger.
     """
     limit = re.match(r"(train\.max_train_steps|train\.max_seconds) = (\S+)", reason)
     if limit is None:
@@ -45,7 +44,8 @@ class StopRule:
         ledger.batches.limit_train_steps(train.max_train_steps)
 
     def ending(self, train_step: int, seconds: float) -> bool:
-        """Return whether training is over or ending after `seconds` of it; `train_step` is the last committed one."""
+        """Return whether training is over or ending. `train_step` is the last committed one, `seconds` is the training
+        time."""
         if self._ledger.stop_reason() is not None:
             return True
         limit = reached_limit(self._train, train_step, seconds)

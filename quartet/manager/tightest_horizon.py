@@ -7,7 +7,7 @@ from quartet.types import Task
 
 
 class TightestHorizon:
-    """The lowest limit of all horizons, and never more than `upper_bound` turns."""
+    """Horizon with the lowest of several horizons' limits, at most `upper_bound` turns."""
 
     def __init__(self, horizons: Sequence[Horizon], upper_bound: int) -> None:
         self._horizons, self._upper_bound = horizons, upper_bound

@@ -1,4 +1,4 @@
-"""End of an attempt: write its result into the ledger, with a receipt and a metric."""
+"""End an attempt: write its result into the ledger, with a metric and, for the audit, a receipt."""
 
 import asyncio
 from collections.abc import Sequence
@@ -75,7 +75,8 @@ class Appender:
 
 
 def _score(lease: RolloutLease, trajectory: Trajectory) -> dict[str, float]:
-    """Return reward and success for the metrics; for evaluations under their own names, for other statuses nothing."""
+    """Return the metrics `reward` and `success`, named `evaluation_...` for evaluations; {} for a status that does not
+    count."""
     if not trajectory.status.countable:
         return {}
     score = {"reward": trajectory.reward, "success": float(trajectory.success)}

@@ -30,7 +30,7 @@ class Attempt:
     parent_state: EpisodeState | None = None
     """State of the parent's environment in which a fork begins; None if the rollout begins with a reset."""
     damage: DamagedBlobError | None = None
-    """Error if the calls or the state with which the attempt begins are lost."""
+    """Error if the calls or the state with which the attempt begins are lost, else None."""
     session: Env | None = None
     """Session of the agent loop while it runs."""
     started: float = field(default_factory=time.monotonic)
@@ -41,7 +41,7 @@ class Attempt:
         return any(model.recalled for model in self.models.values())
 
     async def recall(self) -> None:
-        """Stop at the next token of any policy. Raises `EngineError` if an engine cannot be reached."""
+        """Stop the attempt at the next token of each policy. Raises `EngineError` if an engine cannot be reached."""
         await asyncio.gather(*(model.recall() for model in self.models.values()))
 
     def unfinished(self, status: Status, error: Exception) -> Trajectory:

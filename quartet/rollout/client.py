@@ -1,4 +1,4 @@
-"""The model client: an agent loop's only access to the model. It records every call exactly as it was sampled."""
+"""Model client: an agent loop's only access to the model. It records the exact tokens of every call."""
 
 import asyncio
 import hashlib
@@ -52,9 +52,9 @@ class ModelClient:
         `conversation` is a unique name of the attempt for the engine. Calls sampled `for_training` must have log-probs
         and versions; calls of an evaluation need neither.
 
-        `partial` contains the calls that an earlier attempt had sampled when it was recalled. They are returned instead
-        of a new sample as long as the prompts are the same, token for token; a last call that was cut is continued.
-        `borrowed` calls are the parent's: a different prompt then raises `DivergedError`.
+        `partial` contains the calls that an earlier attempt had sampled when it was recalled. A call of `partial` is
+        returned instead of a new sample if its prompt is the same, token for token; a call that was cut is continued. A
+        `borrowed` call comes from the parent rollout, and another prompt for it raises `DivergedError`.
 
         `on_call` receives each call that was sampled here to its end, and the calls before it, before `generate`
         returns. `on_diverged` is called when a prompt differs from that of the earlier attempt.
@@ -142,7 +142,7 @@ class ModelClient:
         return call
 
     def _record(self, call: Call) -> None:
-        """Store a complete call in `calls`, and a call that was cut in the partial."""
+        """Store a complete call in `calls`, and a call that was aborted in the partial."""
         if call.finish_reason is FinishReason.ABORT:
             self._partial[call.key] = call
         else:
@@ -161,7 +161,7 @@ class ModelClient:
     def _new_key(self, key: str | None) -> str:
         key = str(len(self._keys)) if key is None else key
         if not key or key in self._keys:
-            raise ValueError(f"generate(key={key!r}): the calls of a rollout need different keys, which are not empty")
+            raise ValueError(f"generate(key={key!r}): give each call of a rollout its own key, which must not be empty")
         self._keys.add(key)
         return key
 
@@ -178,12 +178,16 @@ class ModelClient:
     def _known(self, key: str, prompt: Prompt) -> Call | None:
         """Return the call of the partial with this key and prompt, or None.
 
-        If the prompt differs, the rest of the partial is dropped. Raises `DivergedError` if the call is borrowed.
+        If the prompt differs, the remaining calls of the partial are dropped, or `DivergedError` is raised if the call
+        is borrowed.
         """
         known = self._partial.get(key)
         if known is not None and (known.prompt_ids, known.media) != (prompt.ids, prompt.media):
             if known.borrowed:
-                raise DivergedError(f"the prompt of call {key!r} differs from the parent's, after the same actions")
+                raise DivergedError(
+                    f"the prompt of call {key!r} differs from that of the same call in the parent rollout, after the "
+                    "same actions"
+                )
             self.diverged, self._partial = True, {}
             self._on_diverged()
             return None

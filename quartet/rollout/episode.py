@@ -1,4 +1,4 @@
-"""One episode, turn by turn: the code that all single-agent loops share. They differ only in how they build prompts."""
+"""One episode, turn by turn: the code that the single-agent loops share. The loops differ in how they build prompts."""
 
 import asyncio
 import time
@@ -58,7 +58,7 @@ class Episode:
         return await self._act(observation, call)
 
     async def _act(self, observation: Observation, call: Call) -> StepResult:
-        """Apply a response and record the turn, also if the time limit is reached meanwhile."""
+        """Apply a response and record the turn, also if the time limit is reached during the action."""
         response = self.model.renderer.decode(call.response_ids)
         turn = Turn(observation=observation, call_index=self.model.index_of(call), response=response)
         self._seen = None

@@ -13,7 +13,7 @@ from quartet.types import Call, EpisodeState, RolloutLease
 
 
 class Forking:
-    """The recipe's brancher, with the ledger into which it forks."""
+    """The recipe's brancher, and the ledger in which its forks are queued."""
 
     def __init__(self, recipe: Recipe, ledger: Ledger) -> None:
         self._brancher: Brancher = build(recipe.rollout.brancher)
@@ -24,7 +24,7 @@ class Forking:
     def session(self, env: Env, parent: EpisodeState | None) -> Env:
         """Return the session for an agent loop, which begins in the `parent`'s state and can store its own state.
 
-        Without a parent, and if no states are stored, it is `env` itself.
+        Without a parent, and if the run stores no states, the result is `env` itself.
         """
         return RecordedEnv(env, parent) if parent or self._stores_states else env
 

@@ -14,8 +14,8 @@ class RecordedEnv:
     """Session that records the results of all resets and steps, so that agent loops need no code for forks.
 
     The loop of a child begins with a reset, as every loop does, and repeats its parent's actions and resets. The
-    session returns the parent's recorded results. At the last one it restores the parent's state, and returns the
-    observation of the restored environment.
+    session returns the parent's recorded results. At the last recorded result it restores the parent's state in the
+    environment, and returns the observation of the restored environment.
     """
 
     def __init__(self, env: Env, parent: EpisodeState | None = None) -> None:
@@ -23,7 +23,7 @@ class RecordedEnv:
         self._ahead = deque(parent.moves if parent else ())
         self._moves: list[Move] = []
         self._lock = asyncio.Lock()
-        """Lock for one request at a time: a loop may act while another of its calls stores the state."""
+        """Lock that allows one request at a time. A loop may act while another one of its calls stores the state."""
 
     async def reset(self, task: Task) -> Observation:
         self._task = task
@@ -57,7 +57,7 @@ class RecordedEnv:
         """Return the parent's result; the last one has the observation of the restored session."""
         known = self._ahead.popleft()
         if known.action != action:
-            raise DivergedError(f"the child's action is {action!r:.50}, its parent's was {known.action!r:.50}")
+            raise DivergedError(f"the child requested {_move(action)} where its parent requested {_move(known.action)}")
         if self._ahead or self._parent is None:
             return known.result
         try:
@@ -65,3 +65,7 @@ class RecordedEnv:
         except EnvFaultError as error:
             raise DivergedError(f"the parent's state cannot be restored: {error.what}") from error
         return replace(known.result, observation=replace(seen, error=known.result.observation.error))
+
+
+def _move(action: str | None) -> str:
+    return "a reset" if action is None else f"the action {action!r:.50}"

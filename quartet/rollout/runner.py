@@ -1,7 +1,7 @@
-"""One rollout, from its lease to the ledger.
+"""Run one rollout, from its lease to its record in the ledger.
 
-Every failure becomes a status, and the ledger decides about the retry. A worker's state of a running rollout is its
-`Attempt`; a crash loses only the running attempt.
+Failures of the environment, the reward, the engine and the agent loop become statuses, and the ledger decides about the
+retry. The `Attempt` holds a worker's state of a running rollout; a crash loses only this attempt.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from quartet.types import Beginning, Call, Purpose, RolloutLease, Sampling, Stat
 
 
 class RolloutRunner:
-    """Runner of leased rollouts, of any number at a time."""
+    """Runner of leased rollouts. It may run any number of them concurrently."""
 
     def __init__(
         self, recipe: Recipe, ledger: Ledger, models: Mapping[str, Model], pool: EnvPool, recorder: Recorder
@@ -74,7 +74,7 @@ class RolloutRunner:
         return attempt
 
     def _client(self, policy: str, lease: RolloutLease, watch: Watch, known: Sequence[Call]) -> ModelClient:
-        """Return a rollout's access to a policy. Rollouts fork only at calls of the first trained policy."""
+        """Return a rollout's access to a policy. A rollout is forked only at calls of the first trained policy."""
         engine, renderer = self._models[policy]
         conversation, sampling = f"{self.name}/{lease.rollout_id}.{lease.attempt}", _sampling(self._recipe, lease)
         first = policy == self._ledger.trained[0]
@@ -98,8 +98,9 @@ class RolloutRunner:
     async def carry_out(self, attempt: Attempt, session: Env) -> AppendOutcome | None:
         """Run an attempt, append its result to the ledger, and release the session.
 
-        Return None if the lease was lost meanwhile. Failures of environment, reward and engine become statuses, and so
-        does any other exception of the agent loop (`error_agent`).
+        Return None if the lease was lost. A failure of the environment, the reward or the engine, a recall and a
+        divergence from the parent become the rollout's status. An exception that Quartet does not define becomes
+        `error_agent`. Any other `QuartetError` is raised.
         """
         lease = attempt.lease
         fields = {"family": lease.task.family, "purpose": lease.purpose, "group": lease.group_id}
@@ -128,7 +129,8 @@ class RolloutRunner:
             await self._pool.release(session, healthy=healthy)
 
     async def _play(self, attempt: Attempt, session: Env) -> list[Trajectory]:
-        """Run the agent loop. A recall or a failure gives one trajectory with the corresponding status."""
+        """Run the agent loop and return its trajectories, or one with the status of the recall or failure that ended
+        it."""
         if attempt.damage:
             return [attempt.unfinished(Status.DAMAGED, attempt.damage)]
         try:

@@ -1,8 +1,8 @@
-"""Monitor of one rollout, outside its loop: measures the time per activity and detects progress.
+"""Monitor of one rollout, outside its loop: measure the time per activity and detect progress.
 
-The loop receives a wrapped environment and a wrapped engine. Each response of either is progress and renews the
-rollout's lease, so a hung rollout loses its lease even if its process is alive. Waiting for an engine also counts as
-progress, since a call to a silent engine ends by itself with an `EngineError` (`engine/http.py`).
+The loop receives a wrapped environment and a wrapped engine. A response of the environment or the engine is progress
+and renews the rollout's lease, so a hung rollout loses its lease even if its process is alive. Waiting for an engine
+also counts as progress, since a call to a silent engine ends by itself with an `EngineError` (`engine/http.py`).
 """
 
 import asyncio

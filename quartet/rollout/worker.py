@@ -1,8 +1,8 @@
-"""Rollout worker: runs one rollout per environment session concurrently, each in its own coroutine.
+"""Rollout worker: run one rollout per environment session concurrently, each in its own coroutine.
 
-A slot acquires a session, claims a queued rollout, runs it (`runner.py`), and repeats. Nothing waits for a batch or for
-the other rollouts of a task. A rollout that is paused or no longer needed is recalled and requeued with its sampled
-tokens.
+A slot acquires a session, claims a queued rollout, runs it (`runner.py`), and repeats. A slot waits neither for a batch
+nor for other rollouts of its task. A rollout that is paused or no longer needed is recalled and requeued with its
+sampled tokens.
 """
 
 import asyncio
@@ -33,7 +33,8 @@ from quartet.types.phase import TRAINING, wait_in
 LOG = logging.getLogger(__name__)
 REPORT_SECONDS = 0.5
 ENGINE_SILENCE_SECONDS = 1.0
-"""Time for which every running rollout must have waited for the engine before the worker reports this wait."""
+"""Time in seconds for which all running rollouts must have waited for the engine before the worker reports this
+wait."""
 
 
 class RolloutWorker:
@@ -103,7 +104,7 @@ class RolloutWorker:
             await self.run_rollout(await self._lease_for(session, lane), session, lane)
 
     async def _lease_for(self, session: Env, lane: str) -> RolloutLease:
-        """Wait for a queued rollout; release the session if the worker ends meanwhile."""
+        """Wait for a queued rollout. If the worker ends first, release the session."""
         self._slots_with_session += 1
         try:
             with self._recorder.span(WAIT, lane=lane, reason="a queued rollout"):
@@ -115,7 +116,7 @@ class RolloutWorker:
             self._slots_with_session -= 1
 
     async def _next_lease(self) -> RolloutLease:
-        """Claim the next rollout. Only one slot polls the ledger, at every notification; the others wait for it."""
+        """Claim the next rollout. One slot polls the ledger, at every notification, while the other slots wait."""
         async with self._claiming:
             self._notified.clear()
             while (lease := self._claim()) is None:

@@ -1,4 +1,4 @@
-"""The vocabulary of Quartet as typed records. Read this package first, in this order.
+"""The vocabulary of Quartet as typed records. Read the modules of this package in this order:
 
 1. `task`: a **task** is attempted in an environment, which returns observations.
 2. `call`: every model response comes from one **call** with a `prompt`. The call is recorded with its exact tokens

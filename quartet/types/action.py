@@ -51,7 +51,7 @@ Action = Pointer | Keyboard | ToolCall | Text
 
 
 class Outcome(StrEnum):
-    """Outcome of an action. `INFEASIBLE` is only set when the policy declares it, never inferred from a failure."""
+    """Outcome of an action."""
 
     DONE = "done"
     PARSE_ERROR = "parse_error"
@@ -59,7 +59,7 @@ class Outcome(StrEnum):
     REFUSED = "refused"
     """A valid action could not be done, for example on a missing element."""
     INFEASIBLE = "infeasible"
-    """The policy declared that the task cannot be done."""
+    """The policy declared that the task cannot be done. This is not inferred from failures."""
     TIMEOUT = "timeout"
     """The action was still running at the timeout of the episode or of the action."""
     ENDED = "ended"

@@ -1,4 +1,4 @@
-"""Lag: the number of train steps between two policy versions of a run. This is its only definition."""
+"""Lag: the number of train steps between two policy versions of a run."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 class Ancestry(Struct, frozen=True, kw_only=True):
     """The policies of a run as a tree. Each policy is trained from the newest live one, and a roll-back ends a branch.
 
-    Versions are numbered in commit order and never reused. So the rolled back versions define the tree: all other
+    Versions are numbered in commit order and not reused, so the rolled back versions define the tree. All other
     versions are live and form the committed line.
     """
 

@@ -11,27 +11,26 @@ from quartet.types.trajectory import Trajectory
 
 
 class ReplayRule(StrEnum):
-    """Rule for the behaviour probability of a replayed token in the importance ratio."""
+    """Rule for the probability under the policy that sampled, in the importance ratio of a replayed token."""
 
     STORED = "stored"
     """Use the log-probs recorded at sampling: off-policy training with an importance ratio."""
     RECOMPUTE = "recompute"
-    """Use the trainer's own old log-probs, so that the ratio is 1: tokens that are unlikely, or that no policy sampled,
-    are learned with full weight."""
+    """Use the trainer's log-probs at the start of the train step, so that the ratio is 1. Tokens that are unlikely, or
+    that no policy sampled, have full weight."""
     ANCHOR = "anchor"
-    """Use no probability: the member is not compared with the group and gets no credit. Supervised loss terms imitate
-    it."""
+    """Use no ratio: the member is not compared with the group and gets no credit. Supervised loss terms imitate it."""
 
 
 class MemberUse(StrEnum):
     """Use of a batch member in training."""
 
     FRESH = "fresh"
-    """A rollout of the group itself, trained on once."""
+    """A rollout of the group itself. A trajectory is used once as fresh."""
     REPLAY = "replay"
     """A stored rollout that joined the group and is compared with it."""
     ANCHOR = "anchor"
-    """A stored rollout to imitate: in no baseline, without an advantage."""
+    """A stored rollout to imitate. It is not in the baseline and has no advantage."""
 
 
 class GroupMember(Struct, frozen=True, kw_only=True):
@@ -76,11 +75,11 @@ class Batch(Struct, frozen=True, kw_only=True):
     """The policy version from which the train step starts."""
     groups: list[Group]
     ancestry: Ancestry = Ancestry()
-    """Ancestry of the run's policies, from which the lag of a token follows."""
+    """Ancestry of the policy's versions, from which the lag of a token is computed."""
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """A committed set of weights, identified by name and version."""
+    """One committed version of a policy's weights."""
 
     version: int
     path: str

@@ -16,12 +16,13 @@ class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Sampling settings. Recorded with every call, since importance weights need them."""
 
     temperature: float = 1.0
-    """0 means greedy. Temperature is applied before top-k, and top-k before top-p."""
+    """Sampling temperature; 0 means greedy. Temperature is applied before top-k, and top-k before top-p."""
     top_k: int = 0
-    """Number of most likely tokens that can be drawn, besides tokens tied with the last of them; 0 means all."""
+    """Number of most likely tokens that can be drawn; tokens that tie with the last of them can be drawn too. 0 means
+    all."""
     top_p: float = 1.0
-    """Probability mass that the drawable tokens must reach: only the fewest most likely tokens that reach it can be
-    drawn; 1 means all."""
+    """Nucleus sampling: draw only from the smallest set of most likely tokens whose probabilities sum to at least this;
+    1 means all tokens."""
     min_tokens: int = 0
     """Minimum length of a response: its first `min_tokens` tokens cannot be stop tokens."""
     max_tokens: int = 32
@@ -31,7 +32,7 @@ class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def whole(self) -> bool:
-        """True if every token could be drawn. Only then do the log-probs equal those that a trainer computes."""
+        """True if every token could be drawn. Otherwise the log-probs differ from those that a trainer computes."""
         return self.temperature > 0 and self.top_p == 1 and self.top_k == 0 and self.min_tokens == 0
 
 
@@ -48,8 +49,8 @@ class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One generation by the model, recorded once and never tokenized again."""
 
     key: str = ""
-    """Unique name of the call within its trajectory. The engine's request id and the call's seed are derived from it,
-    and a retry finds the call of a recalled attempt by it. Empty for a demonstrated call."""
+    """Unique name of the call within its trajectory; empty for a demonstrated call. The engine's request id and the
+    call's seed are derived from the key, and a retry uses it to find the call of a recalled attempt."""
     policy: str = MAIN
     """The policy that sampled the response."""
     prompt_ids: list[int]  # [num_prompt_tokens]

@@ -35,11 +35,11 @@ class EpisodeState(Struct, frozen=True, kw_only=True):
 
 
 class Beginning(Struct, frozen=True, kw_only=True):
-    """Calls and state with which an attempt begins, if it does not begin anew: of a child, or after a recall."""
+    """Calls and state with which an attempt begins if it is the attempt of a child or follows a recall."""
 
     calls: list[Call] = []
-    """Calls that are not sampled again. For a child these are the calls that it shares with its parent, wholly
-    borrowed, and the parent's next prompt, if any, without a response. For a recalled rollout they are the calls of the
-    recalled attempt."""
+    """Calls that are not sampled again. For a child these are the calls that it shares with its parent, with all tokens
+    borrowed, and the parent's next prompt, if any, as a call without a response. For a recalled rollout these are the
+    calls of the recalled attempt."""
     state: EpisodeState | None = None
     """State of the parent's environment at the fork point; None if the actions are repeated after a reset."""

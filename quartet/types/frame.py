@@ -1,25 +1,26 @@
-"""Targets of actions, each in a named coordinate frame.
+"""Targets of actions. A point has a named coordinate frame, because two numbers alone are ambiguous.
 
-The frame is part of the place because two numbers alone are ambiguous. `(500, 500)` is the middle of a screen of 1000
-pixels, the middle of every screen in thousandths, and outside a smaller one.
+For example, `(500, 500)` in pixels is the middle of a screen 1000 pixels wide and high, and is outside a smaller
+screen. In thousandths of the screen it is the middle of any screen.
 """
 
 from msgspec import Struct
 
 
 class Screen(Struct, frozen=True, tag="screen"):
-    """Pixels of the original screenshot, from its upper left corner."""
+    """Frame in pixels of the original screenshot. The origin of all frames is the upper left corner."""
 
 
 class Resized(Struct, frozen=True, tag="resized"):
-    """Pixels of the picture after the model's image processor resized it."""
+    """Frame in pixels of the picture after the model's image processor has resized it."""
 
     width: int
     height: int
 
 
 class Unit(Struct, frozen=True, tag="unit"):
-    """Fractions of the screen's width and height in units of 1/`parts`: 999 or 1000, as the model was trained."""
+    """Frame in units of 1/`parts` of the screen's width and height. `parts` is 999 or 1000, depending on how the model
+    was trained."""
 
     parts: int
 

@@ -11,12 +11,12 @@ from quartet.types.task import Task
 
 
 class Purpose(StrEnum):
-    """Purpose of a group. Only training groups are trained and take an admission slot."""
+    """Purpose of a group. Only groups for training are trained and take an admission slot."""
 
     TRAIN = "train"
     EVAL = "eval"
     DEMONSTRATION = "demonstration"
-    """Successes from outside this run, read from a file for the success pool."""
+    """The group holds successes from outside this run, read from a file for the success pool."""
 
 
 class RolloutPlan(Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ Round = Sequence[Root | Fork]
 
 
 class RolloutLease(Struct, frozen=True, kw_only=True):
-    """The right to run one rollout until the deadline. Every write under it is conditional on `attempt`."""
+    """The right to run one rollout until the deadline. Every write of the worker is conditional on `attempt`."""
 
     rollout_id: int
     group_id: int
@@ -56,11 +56,10 @@ class RolloutLease(Struct, frozen=True, kw_only=True):
     temperature: float
     purpose: Purpose
     policy: str = MAIN
-    """Policy whose trajectories the group `group_id` compares. The rollout's trajectory of any other policy goes to
-    that
-    policy's own group."""
+    """Policy whose trajectories the group `group_id` compares. A trajectory of another policy in the rollout belongs to
+    that policy's own group."""
     deadline: float
-    """Time of `Ledger.now` at which the lease expires."""
+    """Time at which the lease expires, by `Ledger.now`."""
     recycled: int = 0
     """Number of earlier attempts that were recalled."""
     failures: int = 0

@@ -5,7 +5,8 @@ from typing import Literal
 
 
 class RolloutState(StrEnum):
-    """States: queued -> leased -> finished. A lease may also end with queued, for another attempt.
+    """States of a rollout: queued -> leased -> finished. It is queued again for another attempt, and finished if it is
+    cancelled.
 
     `quartet.ledger.transitions` has all transitions.
     """
@@ -16,7 +17,8 @@ class RolloutState(StrEnum):
 
 
 class GroupState(StrEnum):
-    """States: open -> closed -> trainable -> claimed -> trained. Any state before trained may end as dropped."""
+    """States of a group: open -> closed -> trainable -> claimed -> trained. An open, closed or trainable group may be
+    dropped."""
 
     OPEN = "open"
     CLOSED = "closed"
@@ -27,7 +29,7 @@ class GroupState(StrEnum):
 
 
 class BatchState(StrEnum):
-    """States: claimed -> committed, or released, which makes the groups trainable again."""
+    """States of a batch: claimed -> committed, or -> released, which makes its groups trainable again."""
 
     CLAIMED = "claimed"
     COMMITTED = "committed"

@@ -22,8 +22,8 @@ class Task(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Stable identity: the same key means the same task, in every run. The key ends with the parameters, if any, as
-        JSON sorted by name."""
+        """Identity of the task: tasks with the same key are equal, in all runs. The key ends with the parameters, if
+        any, as JSON sorted by name."""
         params = f"/{msgspec.json.encode(self.params, order='sorted').decode()}" if self.params else ""
         return f"{self.env}/{self.family}/{self.seed}{params}"
 
@@ -35,8 +35,8 @@ class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str
     """Text that a text policy reads besides the goal; for a web page, one line per visible element."""
     error: str = ""
-    """Error message if the previous action was malformed or could not be done. This is the policy's error, never a
-    crash."""
+    """Error message if the previous action was malformed or could not be done. A failure of the environment itself is
+    an exception instead."""
     pictures: list[Picture] = []
     """Pictures in display order. The last one is the screen that actions point at."""
     messages: list[Message] = []

@@ -45,16 +45,16 @@ class Status(StrEnum):
     TRUNCATED_TURNS = "truncated_turns"
     TRUNCATED_TOKENS = "truncated_tokens"
     TRUNCATED_TIME = "truncated_time"
-    """The time limit was reached. This depends more on the machine than on the policy, so the rollout is neither in the
-    baseline nor trained."""
+    """The time limit was reached. This depends more on the machine than on the policy, so the rollout is not in the
+    baseline and is not trained."""
     ERROR_ENV = "error_env"
     ERROR_ENGINE = "error_engine"
     ERROR_REWARD = "error_reward"
     ERROR_AGENT = "error_agent"
     """The agent loop has a bug. The rollout is not retried, and an alarm is shown."""
     DIVERGED = "diverged"
-    """A child got other observations than its parent, after the same actions or in the restored state. It is neither in
-    the baseline nor trained."""
+    """A child received other observations than its parent, after the same actions or in the restored state. It is not
+    in the baseline and is not trained."""
     CANCELLED = "cancelled"
     DAMAGED = "damaged"
     """A blob was lost or failed its checksum."""

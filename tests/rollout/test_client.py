@@ -56,7 +56,7 @@ GOOD = ScriptedEngine(TOKENIZER, lambda request, index: "").result("ab")
     [
         (replace(GOOD, finish_reason=FinishReason.ABORT), "aborted the request"),
         (replace(GOOD, token_ids=[], logprobs=[], versions=[]), "sampled 0 tokens"),
-        (replace(GOOD, token_ids=[4] * 9, logprobs=[-1.0] * 9, versions=[0] * 9), "sampled 9 tokens, asked for 1 to 8"),
+        (replace(GOOD, token_ids=[4] * 9, logprobs=[-1.0] * 9, versions=[0] * 9), "sampled 9 tokens instead of 1 to 8"),
         (replace(GOOD, logprobs=[-1.0]), "1 logprobs"),
         (replace(GOOD, versions=[7]), "1 versions"),
         (replace(GOOD, logprobs=[-1.0, math.nan, -1.0]), "invalid log-probs"),

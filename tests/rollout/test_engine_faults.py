@@ -232,7 +232,7 @@ async def test_a_prompt_of_another_vocabulary_fails_as_often_as_is_allowed(tmp_p
         await bench.worker.run_queued()
         assert status_counts(bench.ledger) == {"error_engine": 1}
         assert run_totals(bench.ledger).attempts == {"final": 1, "retried": 2}
-        assert all("the vocabulary ends at 100" in error for _, error in errors(bench))
+        assert all("the vocabulary has only the ids 0 to 99" in error for _, error in errors(bench))
 
 
 @pytest.mark.parametrize(("loop", "turn"), [("latest", 0), ("append", 0), ("append", 1)])

@@ -13,11 +13,11 @@ from quartet.types import Policy
 
 
 class Backend(Part):
-    """Kind of inference engine that a recipe can name."""
+    """Inference engine that a recipe can choose."""
 
     embedded: ClassVar[bool] = False
-    """True if the model runs in the engine's own process, not in a server; `rollout.stop_strings` and
-    `runtime.kind = "synchronous"` need that."""
+    """True if the model runs in Quartet's engine process, not in a separate server. `rollout.stop_strings` and
+    `runtime.kind = "synchronous"` need an embedded engine."""
     reports_entropies: ClassVar[bool] = False
     """True if the engine reports the entropy of the distribution that each token was drawn from."""
 

@@ -18,7 +18,7 @@ class OpenAI(Backend):
         url: ServerUrl = ""
         """Base URL of the server, without `/v1`."""
         model: str = ""
-        """The server's name for the policy; if empty, the first model that the server lists."""
+        """Name of the policy at the server; if empty, the first model that the server lists."""
         api_key_variable: str = ""
         """Environment variable that holds the server's key; a key in the recipe would be stored in the run."""
         reload: Literal["none", "update_weights_from_disk"] = "none"

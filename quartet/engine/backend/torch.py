@@ -16,14 +16,14 @@ class Torch(Backend):
     class Settings(Section):
         kv_cache_megabytes: Positive = 4096
         """Memory limit, in MiB, for keys and values of running requests. A token takes 2 x layers x kv_heads x head_dim
-        elements. Every running request gets a buffer as long as the longest running request, rounded up to a multiple
-        of 256 tokens; requests that do not fit wait. During a resize the old buffers are in memory too."""
+        elements. All running requests get buffers of the same length: that of the longest one, rounded up to a multiple
+        of 256 tokens. Requests that do not fit wait. During a resize the old buffers are in memory too."""
         step_timeout_seconds: PositiveFloat = 60.0
-        """Timeout for a decode step or a weight swap; after it the process ends and is restarted. Keep it below
-        `rollout.episode_timeout_seconds`, so that rollouts survive the restart."""
+        """Timeout for a decode step or a weight swap. After the timeout the engine process ends and is restarted. Keep
+        it below `rollout.episode_timeout_seconds`, so that rollouts survive the restart."""
         load_timeout_seconds: PositiveFloat = 900.0
-        """Timeout for loading a policy and checking its weights against its canary; after it the process ends and is
-        restarted."""
+        """Timeout for loading a policy and checking its weights against its canary. After the timeout the engine
+        process ends and is restarted."""
 
     settings: Settings
     embedded = True

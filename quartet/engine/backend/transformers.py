@@ -1,4 +1,4 @@
-"""Embedded engine `transformers`, which uses the model's own forward pass, for policies that read pictures."""
+"""Embedded engine `transformers`, which uses the forward pass of `transformers`, for policies that read pictures."""
 
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ class Transformers(Backend):
 
     class Settings(Section):
         load_timeout_seconds: PositiveFloat = 900.0
-        """Timeout for loading a policy and checking its weights against its canary; after it the process ends and is
-        restarted."""
+        """Timeout for loading a policy and checking its weights against its canary. After the timeout the engine
+        process ends and is restarted."""
 
     settings: Settings
     embedded = True

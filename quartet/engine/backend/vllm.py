@@ -25,7 +25,7 @@ class Vllm(Backend):
         arguments: list[str] = []
         """Additional arguments for the started server, for example `["--tensor-parallel-size", "2"]`."""
         start_timeout_seconds: PositiveFloat = 900.0
-        """Timeout for the start of the server that Quartet starts; after it the server and the run end."""
+        """Timeout for the start of the server that Quartet starts. After the timeout the server and the run end."""
 
     settings: Settings
     source = "https://github.com/vllm-project/vllm"

@@ -47,7 +47,7 @@ async def open_openai(recipe: Recipe, policy: Policy, *, trains: bool) -> "OpenA
         if trains and lacks:
             raise SetupError(
                 f"the server at {settings.url} cannot be used for training: it {lacks}",
-                "`quartet eval` can use it; training needs a server that has all this",
+                "use a server without these limits; `quartet eval` can use this one",
             )
         if trains:
             await engine.load_policy(policy.path, policy.version)
@@ -56,7 +56,9 @@ async def open_openai(recipe: Recipe, policy: Policy, *, trains: bool) -> "OpenA
             await engine.adopt(policy.path, policy.version)
     except ServerRefusedError as error:
         await server.close()
-        raise SetupError(f"{error.what}", "engine.url must complete token ids at /v1/completions") from error
+        raise SetupError(
+            f"{error.what}", "set engine.url to a server that completes token ids at /v1/completions"
+        ) from error
     except BaseException:
         await server.close()
         raise
@@ -92,7 +94,7 @@ class OpenAIEngine(RemoteEngine):
         except EngineError:
             self._tells_prompt = False
         lacks = {
-            "does not return token ids (return_token_ids), and text tokenized again is not what was sampled": (
+            "does not return token ids (return_token_ids), which cannot be recovered exactly from its text": (
                 self._tells_ids
             ),
             "does not return the log-probs of sampled tokens": self._tells_logprobs,
@@ -177,7 +179,7 @@ class OpenAIEngine(RemoteEngine):
         return 1e3 * (time.perf_counter() - started)
 
     async def _go_back_or_fail(self, error: ServerRefusedError) -> None:
-        """Raise `EngineError` if the server lost its former weights when it rejected the new ones."""
+        """Raise `EngineError` if the server no longer has its former weights after it rejected new ones."""
         if self._folder is not None:
             try:
                 await self._prove(self._folder, self._examine(self._folder))

@@ -1,4 +1,5 @@
-"""Streamed completion: the request's body, and the tokens received so far, which survive an interruption."""
+"""Streamed completion: the request's body, and the tokens received so far, which are kept when the stream is
+interrupted."""
 
 import msgspec
 from msgspec import Struct
@@ -68,7 +69,7 @@ async def read_into(
     partial: Partial, server: InferenceServer, request: GenerateRequest, version: int, *, plain: bool
 ) -> None:
     """Sample the rest of the response into `partial`. Cancellation closes the connection; `partial` keeps the tokens
-    received before."""
+    received until then."""
     body = completion_body(server.model, rest_of(request, partial.result(request)), plain=plain)
     async for data in server.events(ROUTE, body):
         try:

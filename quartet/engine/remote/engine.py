@@ -25,7 +25,7 @@ from quartet.types import Sampling
 PROBE_TOKENS = 8
 SAME_NATS = 1e-4
 CERTAIN_NATS = 0.1
-"""Bound on |log-prob|, below which a token has nearly the same log-prob at every temperature."""
+"""Bound on |log-prob|. A token with a smaller one has nearly the same log-prob at every temperature."""
 
 
 class Limits(NamedTuple):
@@ -66,9 +66,9 @@ async def first_card(server: InferenceServer, setting: str, *, model: str = "", 
 class RemoteEngine(ABC):
     """Base of a `ServedEngine` over a server; a subclass adds `_sample`, `_exchange`, `so_far` and `abort`.
 
-    A policy load holds the lock `_loading` from the start of loading until the canary has passed. Tokens sampled
-    meanwhile may come from weights that fail the canary. A subclass must not return a token whose version is not in
-    `_proved`, the versions that have passed.
+    A policy load holds the lock `_loading` from the start of loading until the canary has passed. Tokens sampled while
+    the lock is held may come from weights that fail the canary. A subclass must not return a token whose version is not
+    in `_proved`, the versions that have passed the canary.
     """
 
     def __init__(self, server: InferenceServer, limits: Limits, config: config.Engine) -> None:
@@ -189,7 +189,7 @@ class RemoteEngine(ABC):
         if wrong := sorted(name for name in shapes.keys() | expected.keys() if shapes.get(name) != expected.get(name)):
             raise CheckpointError(
                 f"the policy in {folder} does not fit the last one: {', '.join(wrong[:5])} missing or of other shape",
-                "it was written only in part, or by another model's trainer",
+                "restore the folder: it was written only in part, or by the trainer of another model",
             )
         self._shapes = expected
         return read_canary(folder, self.vocab_size) if has_canary(folder) else None
@@ -211,7 +211,7 @@ class RemoteEngine(ABC):
         return gap
 
     async def _go_back(self) -> None:
-        """Load the policy that was served before, if any, into the server again."""
+        """Load the previously served policy, if any, into the server again."""
         if self._folder is None:
             return
         try:

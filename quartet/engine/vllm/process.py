@@ -37,7 +37,8 @@ REQUIRED_ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1"}
 
 
 class VllmProcess:
-    """One server process in its own process group. It ends with this process, also if this process is killed."""
+    """vLLM server in a child process with its own process group. The server ends when Quartet's process ends, even if
+    that is killed."""
 
     def __init__(self, recipe: Recipe, folder: Path, max_context_tokens: int, log: Path) -> None:
         """Start a server with the policy in `folder`. The server responds once `wait_until_up` has returned."""

@@ -9,7 +9,7 @@ from quartet.types import FinishReason, TokenColumns
 
 
 class Response:
-    """Response to one request; `asked_at_version` is the server's policy version when the request was sent."""
+    """Response to one request. `asked_at_version` is the server's policy version when the request was sent."""
 
     def __init__(self, asked_at_version: int) -> None:
         self.asked_at_version = asked_at_version
@@ -23,7 +23,7 @@ class Response:
         token_ids = choice.token_ids or []
         logprobs = [entry.logprob for entry in (choice.logprobs and choice.logprobs.content) or []]
         if len(logprobs) != len(token_ids):
-            raise ValueError(f"it has {len(logprobs)} log-probs for {len(token_ids)} tokens")
+            raise ValueError(f"the response has {len(logprobs)} log-probs for {len(token_ids)} tokens")
         self._sampled += TokenColumns(token_ids=token_ids, logprobs=logprobs)
         self._spans = choice.weight_versions or self._spans
         self._finish_reason = choice.finish_reason or self._finish_reason
@@ -47,8 +47,8 @@ class Response:
     def result(self) -> GenerateResult:
         """Return the whole response. Raises `ValueError` without a finish reason, or without the tokens' versions."""
         if self._finish_reason is None:
-            raise ValueError("it has no finish reason")
+            raise ValueError("the response has no finish reason")
         if self._sampled and not self._spans:
-            raise ValueError("it has no weight versions")
+            raise ValueError("the response has no weight versions")
         versions = from_spans([VersionSpan(int(span.version), span.start, span.end) for span in self._spans])
         return GenerateResult.of(replace(self._sampled, versions=versions), self._finish_reason)

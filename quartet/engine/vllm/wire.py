@@ -8,8 +8,8 @@ from quartet.types import FinishReason
 
 ROUTE = "/inference/v1/generate"
 TOKENS_PER_EVENT = 16
-"""Number of tokens in an event. (An event for each token would take a server more time than the token itself.) If the
-server dies, the tokens since the last event are lost."""
+"""Number of tokens per event. With one event per token, a server would spend more time on the events than on the
+tokens. If the server dies, the tokens since the last event are lost."""
 
 REQUEST_ID_PREFIX = "generate-tokens-"
 """Prefix that the server adds to a request's id; later calls must name the request with this prefix."""

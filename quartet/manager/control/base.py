@@ -1,4 +1,4 @@
-"""The three interfaces of control, and the context that parts of control receive besides their settings."""
+"""Interfaces of the three parts of control (task sampler, allocator, horizon), and the context that they receive."""
 
 import random
 from abc import abstractmethod
@@ -19,13 +19,14 @@ class ControlContext(Struct, frozen=True, kw_only=True):
     recipe: Recipe
     families: list[str]
     statistics: Callable[[], Mapping[str, FamilyStats]]
-    """Reads the statistics per family from the ledger; families that were never admitted are missing."""
+    """Function that reads the statistics of all families from the ledger; families that were never admitted are
+    missing."""
     family_statistics: Callable[[str], FamilyStats]
-    """Reads the statistics of one family; zeros if it was never admitted."""
+    """Function that reads the statistics of one family; zeros if the family was never admitted."""
     train_step: Callable[[], int]
     groups_admitted: Callable[[], int]
-    """Reads the number of groups admitted so far. It is the key of random draws, so that a restarted run continues the
-    same sequence."""
+    """Function that reads the number of groups admitted so far. Random draws are seeded by this number, so that a
+    restarted run continues the same sequence."""
 
     def draw(self, counter: int) -> random.Random:
         """Return the random generator for the group that is admitted as number `counter`, from 0."""
@@ -38,7 +39,7 @@ class ControlContext(Struct, frozen=True, kw_only=True):
 
 
 class ControlPart(Part):
-    """Base of control parts: settings and context."""
+    """Base class of the parts of control, with their settings and context."""
 
     def __init__(self, settings: Any, context: ControlContext) -> None:
         super().__init__(settings)
@@ -46,18 +47,21 @@ class ControlPart(Part):
 
 
 class TaskSampler(ControlPart):
-    """Choice of the next tasks."""
+    """Interface of task samplers, which choose the tasks of new groups."""
 
     @abstractmethod
     def pick(self, n: int) -> list[Task]:
-        """Return the tasks of the next `n` groups. Until groups are admitted, every call returns the same tasks."""
+        """Return the tasks of the next `n` groups. Repeated calls return the same tasks until a group is admitted."""
 
     def observe(self, group: Group) -> None:
         """React to a closed group. State kept in the sampler is lost in a restart: prefer `context.statistics`."""
 
 
 class RolloutAllocator(ControlPart):
-    """Choice of the number of rollouts of a group, in rounds. Most allocators define only `plan`."""
+    """Interface of allocators, which choose the number of rollouts of a group, in rounds.
+
+    Most allocators define only `plan`, for groups with a single round.
+    """
 
     may_fork: ClassVar[bool] = False
     """True if `more` may return forks; a run then needs a deterministic environment."""
@@ -67,7 +71,7 @@ class RolloutAllocator(ControlPart):
         """Return the first round of a new group of this task."""
 
     def more(self, group: Group) -> Round:
-        """Return the next round of a group whose members have all ended; an empty round closes the group.
+        """Return the rollouts to add to a group whose members have all ended; no rollouts close the group.
 
         Forks refer to finished members of the group. The result must depend only on the group, because the call is
         repeated after a crash.
@@ -76,7 +80,7 @@ class RolloutAllocator(ControlPart):
 
 
 class Horizon(ControlPart):
-    """Choice of the turn limit of rollouts."""
+    """Interface of horizons, which choose the turn limit of rollouts."""
 
     @abstractmethod
     def max_turns(self, task: Task) -> int:

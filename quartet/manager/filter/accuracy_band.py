@@ -1,4 +1,4 @@
-"""Filter for groups that are neither too easy nor too hard: the offline filters of several systems, applied online."""
+"""Filter that drops groups that are too easy or too hard, as several systems do offline before training."""
 
 from typing import Self
 

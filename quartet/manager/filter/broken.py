@@ -1,4 +1,4 @@
-"""Filter for failed rollouts with few valid actions, whose training signal is noise."""
+"""Filter that leaves out failed rollouts with few valid actions, because their training signal is noise."""
 
 from msgspec.structs import replace
 
@@ -15,7 +15,7 @@ class Broken(Filter):
 
     class Settings(Section):
         max_error_share: Fraction = 0.5
-        """Failures with a larger share of turns with an action error are left out."""
+        """Largest share of turns with an action error in a failed rollout that is kept."""
 
     settings: Settings
 

@@ -18,7 +18,8 @@ class Replay(Part):
 
     @abstractmethod
     def compose(self, group: Group) -> Group:
-        """Return the group, possibly with stored members besides or instead of its own; their `replay` is set."""
+        """Return the group, possibly with stored members added to its own or in place of them. Stored members have
+        `replay` set."""
 
     def observe(self, group: Group) -> None:
         """Store the members of a closed group that may be replayed."""

@@ -5,7 +5,7 @@ from quartet.types import Group
 
 
 class NoReplay(Replay):
-    """Train on every rollout once."""
+    """Add no stored rollout to a group."""
 
     def compose(self, group: Group) -> Group:
         return group

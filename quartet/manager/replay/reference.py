@@ -1,4 +1,4 @@
-"""Reference data beside reinforcement learning: a stored success of the task joins every group, to be imitated."""
+"""Supervised learning on reference data during RL: a stored success of the task joins every group, to be imitated."""
 
 from typing import Annotated, Literal
 
@@ -18,8 +18,8 @@ class Reference(Replay):
     """Add a demonstration or a stored success of the task to every group, as an anchor.
 
     Anchors are not compared with the group; a supervised loss term such as `nll` imitates them, so the policy does not
-    forget the reference data while it learns by reward. A group of a task without stored success gets none. The filter
-    `mixed_outcome` keeps a group of failures for its anchor. Anchors do not count towards
+    forget the reference data while it learns by reward. A group of a task without a stored success gets no anchor. The
+    filter `mixed_outcome` keeps a group of failures for its anchor. Anchors do not count towards
     `admission.min_rollouts_per_group`, nor in the success rate of the filter `accuracy_band`.
     """
 
@@ -29,7 +29,8 @@ class Reference(Replay):
         max_replays: Positive = 1000
         """Maximum number of groups that an entry joins."""
         max_lag: Annotated[int, Field(ge=0)] | None = None
-        """Successes with a token of a larger lag do not join. Unset, there is no limit. Demonstrations have no lag."""
+        """Maximum lag of a stored success, by its oldest token; older successes do not join. If unset, there is no
+        limit. Demonstrations have no lag."""
 
     settings: Settings
     source = "RLinf-Co: a supervised loss on reference data beside the policy's, factor 0.2 (documentation of RLinf)"

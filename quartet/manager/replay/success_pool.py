@@ -18,9 +18,10 @@ class SuccessPool(Replay):
     """Add a stored success to a group without successes, which would have no contrast (arXiv 2509.23866).
 
     `insert` adds the success; `substitute` replaces the group's first member with it, as the released code replaces the
-    oldest row. The success is `random` as in the paper, or the `newest` as in the code. The random draw is keyed by the
-    group, so a restarted run repeats it. An entry joins at most `max_replays` groups. Demonstrations
-    (`quartet.exchange.demonstrations`) are ordinary entries, except that `replay.demonstration_rule` is their rule.
+    oldest row. The success is chosen at `random`, as in the paper, or is the `newest` one, as in the code. The random
+    draw is keyed by the group, so a restarted run repeats it. An entry joins at most `max_replays` groups.
+    Demonstrations (`quartet.exchange.demonstrations`) are ordinary entries, except that `replay.demonstration_rule` is
+    their rule.
     """
 
     class Settings(Section):
@@ -64,8 +65,10 @@ class SuccessPool(Replay):
             self.ledger.pool.store(group.task, successes, self.recipe.replay.entries_per_task)
 
     def pick(self, group: Group) -> GroupMember | None:
-        """Return a readable stored success of the group's task, or None; never one of the group's own members, which a
-        manager that was killed may have stored already."""
+        """Return a readable stored success of the group's task, or None.
+
+        The group's own members are excluded, since a manager that was killed may have stored them already.
+        """
         own = {member.rollout_id for member in group.members}
         rollouts = self.ledger.pool.usable(group.task, self.settings.max_replays, self.settings.max_lag)
         rollouts = [rollout_id for rollout_id in rollouts if rollout_id not in own]

@@ -17,9 +17,9 @@ from quartet.types import GroupState
 class April(StragglerRule):
     """Pause rollouts from the time a batch is full until the policy trained on it is served (arXiv 2509.18521).
 
-    Paused rollouts then continue from their tokens, before new rollouts start, so a long rollout is late but not lost.
-    Unlike in the released code, finished groups that the batch does not need are kept for the next batch, and every
-    token keeps its own log-prob and version.
+    Paused rollouts then continue from their sampled tokens, before new rollouts start, so a long rollout is delayed and
+    not lost. Unlike in the released code, finished groups that the batch does not need are kept for the next batch, and
+    every token keeps its own log-prob and version.
     """
 
     class Settings(Section):
@@ -27,9 +27,8 @@ class April(StragglerRule):
         """Number of groups started per group trained."""
         max_recycles: Annotated[int, Field(ge=0)] | None = None
         """Maximum number of times that a rollout is requeued with its tokens; then it is cancelled. If unset, the
-        maximum is `admission.max_lag`, since after more times tokens would be too old. Recalls before the first token
-        do
-        not count."""
+        maximum is `admission.max_lag`, since after more times the tokens would be too old. Recalls before the first
+        token do not count."""
 
     settings: Settings
     source = "APRIL, arXiv 2509.18521"

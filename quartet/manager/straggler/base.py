@@ -1,4 +1,4 @@
-"""The interface of straggler rules. By default every rollout runs to its end, as with the rule `none`."""
+"""Interface of straggler rules. The base class lets every rollout run to its end, like the rule `none`."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ class StragglerRule(Part):
     def pauses_training(self, ledger: Ledger) -> bool:
         """Return whether training rollouts are paused now: running rollouts are recycled, queued rollouts wait.
 
-        It may be True only while a train step or a load of weights is in progress, so that every pause ends.
+        The result may be True only while a train step or a load of weights is in progress, so that every pause ends.
         """
         return False
 

@@ -7,15 +7,15 @@ from quartet.manager.straggler.base import Quorum, StragglerRule
 
 
 class EarlyStop(StragglerRule):
-    """Close a group of n with min(n, ceil(n f) + 2) countable members, but not fewer than needed for training.
+    """Close a group of n once it has min(n, ceil(n s) + 2) countable members, s = `min_share`, and enough for training.
 
-    The formula is from the bridge to slime of Polar (arXiv 2605.24220).
+    The formula is from Polar's bridge to slime (arXiv 2605.24220).
     """
 
     class Settings(Section):
         min_share: Fraction = 0.5
-        """Share s of a group: a group of n closes with min(n, ceil(n s) + 2) countable members, but not with fewer than
-        `admission.min_rollouts_per_group`."""
+        """Share s of a group's n rollouts. The group closes once it has min(n, ceil(n s) + 2) countable members, and at
+        least `admission.min_rollouts_per_group`."""
 
     settings: Settings
     source = "Polar, arXiv 2605.24220, its bridge to slime"

@@ -5,10 +5,11 @@ from quartet.manager.straggler.base import Quorum, StragglerRule
 
 
 class Redundancy(StragglerRule):
-    """Queue n + r rollouts for a group of n, close it with n countable ones (arXiv 2512.22560; group_size_redundancy).
+    """Queue n + r rollouts for a group of n, and close the group once n are countable (arXiv 2512.22560).
 
-    Unlike in ROLL, members beyond n that finish before the group closes are kept. Rollouts that finish first are short,
-    which biases the group: `selection_bias` in the summary measures the effect.
+    r is `extra_rollouts`, ROLL's `group_size_redundancy`. Unlike in ROLL, members beyond n that finish before the group
+    closes are kept. Rollouts that finish first are short, which biases the group: `selection_bias` in the summary
+    measures the effect.
     """
 
     class Settings(Section):

@@ -9,7 +9,7 @@ from quartet.types import Call
 
 
 class Brancher(Part):
-    """Rule for the places and the number of forks of a running rollout. A brancher keeps no state."""
+    """Rule that decides where a running rollout is forked, and into how many children. A brancher keeps no state."""
 
     may_fork: ClassVar[bool] = True
     """False if the brancher never forks. Otherwise a run needs an environment that has snapshots or is
@@ -20,6 +20,6 @@ class Brancher(Part):
         """Return the number of children that fork just before `call`.
 
         The children share the calls `so_far` and the results of their actions, and each samples its own response to the
-        prompt of `call`. The worker asks after every call that is sampled for training, also in children, except a
-        rollout's first call, where a fork would share no call.
+        prompt of `call`. The worker calls this method after every call that is sampled for training, in children too.
+        It skips a rollout's first call, since a fork there would share no call.
         """

@@ -1,4 +1,4 @@
-"""Forks at calls in which the policy was uncertain."""
+"""Brancher that forks before calls in which the policy was uncertain."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,9 +14,9 @@ from quartet.types import Call
 class EntropyBrancher(Brancher):
     """Fork before each call in whose response a token was drawn from a distribution of high entropy.
 
-    ARPO branches, at random, where the entropy of the next tokens has risen since the start of a rollout. Here a
-    threshold decides, so that a retry and an audit find the same forks. Without forks such a choice is sampled once per
-    rollout, and a group seldom compares two responses after the same prefix.
+    Without forks, a group seldom compares two responses after the same prefix. ARPO branches at random, with a higher
+    probability where the entropy of the next tokens has risen since the start of a rollout. Here a threshold decides,
+    so that a retry and an audit find the same forks.
     """
 
     class Settings(Section):

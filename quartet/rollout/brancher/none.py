@@ -1,4 +1,4 @@
-"""No forks: every rollout begins with a reset."""
+"""Brancher without forks of running rollouts."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from quartet.types import Call
 
 
 class NoForks(Brancher):
-    """Every rollout begins with a reset, unless the allocator forks finished ones."""
+    """Do not fork running rollouts. An allocator may still fork finished ones."""
 
     may_fork = False
 

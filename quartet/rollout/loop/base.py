@@ -30,8 +30,8 @@ def first(models: Mapping[str, ModelClient]) -> ModelClient:
 class AgentLoop(Part):
     """Loop of one rollout as one coroutine: observe -> generate -> act.
 
-    It returns a trajectory with status `completed` or `truncated_*`, or one for each role of a policy. It raises
-    infrastructure failures (`EnvError`, `RewardError`, `EngineError`), which the worker records as statuses.
+    It returns one trajectory with status `completed` or `truncated_*`, or several, one for each role of a policy. It
+    raises infrastructure failures (`EnvError`, `RewardError`, `EngineError`), which the worker records as statuses.
     """
 
     one_player: ClassVar[bool] = False

@@ -15,14 +15,15 @@ class DynamicAllocator(RolloutAllocator):
     """Allocate N rollouts below the threshold of the success rate s, otherwise max(min_rollouts, int(9 / s - 7)) <= N.
 
     N is `control.rollouts_per_group`. The formula is from DART's released code (arXiv 2509.23866; `task_loader.py`).
-    Without a minimum it gives five rollouts at s = 0.75, three at 0.9, two at 1. The number is fixed when the group is
-    admitted and does not depend on the results of its own rollouts, so it does not bias the group. The rate s is taken
-    over the family's newest countable rollouts. If fewer than N of them are known, the group has N rollouts.
+    Without the minimum, the formula gives five rollouts at s = 0.75, three at 0.9, and two at 1. The number is fixed
+    when the group is admitted and does not depend on the results of its own rollouts, so it does not bias the group.
+    The rate s is taken over the family's newest countable rollouts. If the family has fewer than N countable rollouts,
+    the group has N rollouts.
     """
 
     class Settings(Section):
         success_threshold: Fraction = 0.6
-        """Below this success rate a group gets all of `control.rollouts_per_group`."""
+        """Success rate below which a group gets `control.rollouts_per_group` rollouts."""
         min_rollouts: Annotated[int, Field(ge=2)] = 4
         """Minimum number of rollouts of a group at or above the threshold, where a group gets
         int(9 / success rate - 7) rollouts."""

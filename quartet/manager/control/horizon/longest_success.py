@@ -15,23 +15,25 @@ from quartet.types import Task
 class LongestSuccessHorizon(Horizon):
     """Limit rollouts to the longest success of the family x `factor` + 1 turns, once enough successes are known.
 
-    Successes that need more turns than the limit would never be observed, so two rules explore. Every eighth group of a
-    family runs as a whole at the upper bound (as a whole, because rollouts of one group are comparable only under one
-    limit). If most rollouts are truncated, the limit that truncated them doubles. In some environments a failure runs
-    until it is truncated; then every family that mostly fails would double its limit. So the share of failures at the
-    upper bound is subtracted from the truncated share. The upper bound is the suite's limit, or `rollout.max_turns`.
+    Successes that need more turns than the limit would never be observed, so two rules explore. All rollouts of every
+    eighth group of a family run at the upper bound; rollouts of one group are comparable only under the same limit. If
+    most rollouts are truncated, the limit that truncated them doubles. In some environments each failure runs until it
+    is truncated, so a family that mostly fails would double its limit again and again. Therefore the share of failures
+    at the upper bound is subtracted from the truncated share. The upper bound is the suite's limit, or
+    `rollout.max_turns`.
     """
 
     class Settings(Section):
         min_successes: Annotated[int, Field(ge=1, le=64)] = 8
-        """Number of known successes of a family below which its limit is the upper bound."""
+        """Number of known successes of a family from which its limit is lowered; with fewer, the limit is the upper
+        bound."""
         factor: Annotated[float, Field(ge=1)] = 1.25
         """Factor of the limit: the longest known success times this, plus one turn."""
         groups_per_exploration: Annotated[int, Field(ge=1)] = 8
-        """One in this many groups of a family runs as a whole at the upper bound."""
+        """Number of groups of a family of which one, with all its rollouts, runs at the upper bound."""
         truncated_share: Fraction = 0.5
-        """The limit doubles if the truncated share of a family's rollouts, minus the share that fails at the upper
-        bound, exceeds this."""
+        """Share of truncated rollouts above which the limit of a family doubles. The share of rollouts that fail at the
+        upper bound is subtracted first."""
 
     settings: Settings
     source = "DART, arXiv 2509.23866, dynamic trajectory length"

@@ -1,4 +1,5 @@
-"""Sampling of families in proportion to the share of their groups with contrast, with a prior, divided by cost."""
+"""Sampling of families by the share of their groups with different rewards (contrast), with a prior, divided by
+cost."""
 
 from statistics import fmean
 
@@ -9,16 +10,18 @@ from quartet.types import Task
 GROUP_WINDOW = 12
 """Number of newest closed groups of a family to use."""
 PRIOR_GROUPS = 4.0
-"""Prior pseudo-count of groups; a share of them equal to the family's failure rate counts as mixed."""
+"""Prior pseudo-count of groups. Of these groups, a share equal to the family's failure rate counts as having
+contrast."""
 PRIOR_ROLLOUTS = 8
 """Prior pseudo-count of rollouts, half of them failures, so that one successful group does not count as solved."""
 MIN_WEIGHT = 0.04
-"""Constant added to every weight, so that solved families are still drawn and a regression is detected. The weight of a
-family without rollouts is this + 1."""
+"""Constant added to every weight, so that solved families are still drawn and a regression is detected. A family
+without rollouts has the weight 1 + `MIN_WEIGHT`."""
 
 
 def weight(stats: FamilyStats | None, mean_turns: float) -> float:
-    """Return a family's weight: its share of mixed groups, shrunk towards its failure rate while few groups are known.
+    """Return a family's weight: its share of groups with contrast, shrunk towards its failure rate while few groups are
+    known.
 
     `mean_turns` is the mean number of turns over families. The rollouts of a family with more turns take more of the
     environments' time, so its weight is divided by the ratio of its turns to `mean_turns`.
@@ -36,10 +39,10 @@ class ContrastSampler(TaskSampler):
     """Draw a family by the share of its newest closed groups with different rewards, then a seed uniformly.
 
     The share is measured on groups and not computed from the success rate, because all rollouts of a group have the
-    same seed. So a family that is solved on half its seeds may have no contrast at all. A family that always fails may
-    become solvable by skills learned on other families, or may just have been forgotten. It is drawn about once per
-    three draws of a fully mixed family. A family that is always solved is drawn once per fourteen. A family with twice
-    the mean number of turns is drawn half as often.
+    same seed. A family that is solved on half its seeds may therefore have no contrast at all. A family that always
+    fails may become solvable by skills learned on other families, or may just have been forgotten. It is drawn about a
+    third as often as a family whose groups all have contrast. A family that is always solved is drawn about a
+    fourteenth as often. A family with twice the mean number of turns is drawn half as often.
     """
 
     def pick(self, n: int) -> list[Task]:

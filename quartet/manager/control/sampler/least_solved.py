@@ -7,9 +7,9 @@ from quartet.types import Task
 class LeastSolvedSampler(TaskSampler):
     """Draw every family once per pass: unseen families first, then in order of ascending success rate.
 
-    An option of DART's released task loader does the same. A family is drawn only once in a pass, since a family that
-    never succeeds would otherwise be drawn forever. The pass follows from the number of admitted groups in the ledger,
-    so a restarted run continues it.
+    This is an option of DART's released task loader. A family is drawn only once in a pass, since a family that never
+    succeeds would otherwise be drawn forever. The pass follows from the number of admitted groups in the ledger, so a
+    restarted run continues it.
     """
 
     def pick(self, n: int) -> list[Task]:

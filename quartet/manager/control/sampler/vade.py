@@ -13,9 +13,9 @@ from quartet.types import Task
 class VadeSampler(TaskSampler):
     """Draw p ~ Beta(a + 1, b + 1) for every family and take the family with the largest p (1 - p)^e (VADE, e = 2).
 
-    Each group uses new draws, so a family may be picked several times in a row; the task's seed is drawn uniformly.
-    VADE keeps counts per task and takes the best B tasks of one draw. Here the counts are per family, since a seed
-    recurs too rarely to have statistics.
+    Each group uses new draws, so a family may be picked several times in a row; the task's seed is drawn uniformly. The
+    paper keeps counts per task and takes the best B tasks of one draw. Here counts are kept per family, since a seed
+    recurs too rarely for statistics.
 
     The counts a and b are the successes and failures of the family's newest groups. Because the policy changes, they
     decay with every further group of the family and with every train step. Posterior and gain are the paper's; the two
