@@ -1,9 +1,9 @@
 """Selection bias audit: compare trained with sampled rollouts, after each gate that removes some.
 
-Losses correlate with properties of the rollouts. Long ones miss the deadline of their group (first to finish, first to
-train), some tasks have more infrastructure failures, and filters keep groups with contrast. Each gate is compared with
-all sampled rollouts, by task family and by length. A rollout that was recalled and not continued counts with the tokens
-it had, so the lengths of lost rollouts are lower bounds.
+Whether a rollout is lost depends on its properties: long rollouts miss the deadline of their group, some tasks have
+more infrastructure failures, and filters keep groups with different rewards. The rollouts that pass a gate are compared
+with all sampled rollouts, by task family and by length. A rollout that was recalled and not continued counts with the
+tokens that it had, so the lengths of lost rollouts are lower bounds.
 """
 
 from collections.abc import Mapping
@@ -59,7 +59,8 @@ class _Sums(Struct, frozen=True):
 
 
 def selection_bias(ledger: Ledger) -> SelectionBias:
-    """Return the policy's selection bias over the whole run. It makes three passes over all its trajectories."""
+    """Return the policy's selection bias over the whole run. This makes three passes over all trajectories of the
+    policy."""
     mine = sa.and_(_SAMPLED, trajectories.c.policy == ledger.policy)
     sampled = _families(ledger, mine)
     return SelectionBias(

@@ -57,7 +57,8 @@ _ORPHANS = (
     )
     .order_by(rollouts.c.id)
 )
-"""Counted children whose parent left no final record in their group; while a group is open, parents may be running."""
+"""Select counted children whose parent has no final record in their group. Open groups are left out, since their
+parents may still be running."""
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -139,13 +140,14 @@ def _damage(store: TrajectoryStore, trajectory_id: int, blob: str, pictures: Seq
 
 
 def _still_named(ledger: Ledger, trajectory_id: int, pictures: Sequence[str]) -> bool:
-    """Return whether the row still refers to these pictures: the disk budget may have deleted some meanwhile."""
+    """Return whether the row still refers to these pictures. The disk budget may have deleted some since the row was
+    read."""
     with ledger.read() as connection:
         return set(pictures) <= set(pictures_of(connection, [trajectory_id])[trajectory_id])
 
 
 def _lost_files(ledger: Ledger) -> list[Finding]:
-    """Return policies and checkpoints without their folders. Reads twice, because an active run deletes folders."""
+    """Return policies and checkpoints whose folders are missing. Rows are read twice: an active run deletes folders."""
     lost, again = ([finding for one in ledger.each() for finding in _missing_folders(one)] for _ in range(2))
     return [finding for finding in again if finding in lost]
 

@@ -27,7 +27,8 @@ class EvaluationTime(Struct, frozen=True, kw_only=True):
 
 
 def cost_until(ledger: Ledger, moment: float) -> Cost:
-    """Return the cost of all training rollouts stored by `moment` (Unix seconds), in milliseconds per 10,000."""
+    """Return the cost of all training rollouts stored by `moment` (Unix seconds). The query takes milliseconds per
+    10,000 rollouts."""
     sums = (sa.func.coalesce(sa.func.sum(trajectories.c[name]), 0) for name in ("prompt_tokens", "response_tokens"))
     counted = sa.func.count(sa.distinct(trajectories.c.rollout_id))  # several parts are one rollout
     query = sa.select(counted, *sums).where(*_TRAINING, trajectories.c.created_at <= moment)

@@ -1,4 +1,4 @@
-"""Display of a live run: in a terminal a panel, elsewhere a line every few seconds and one for each alarm."""
+"""Display of a live run: a panel in a terminal, otherwise a line every few seconds and a line for each alarm."""
 
 import time
 

@@ -1,4 +1,7 @@
-"""Final outcome of every training rollout in the ledger's terms; an audit uses it to explain untrained rollouts."""
+"""Outcome of each training rollout according to the ledger, such as `trained` or `dropped: equal_rewards`.
+
+An audit uses the outcomes to explain untrained rollouts.
+"""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Reading of a run's new records, by time, from the files of all its processes.
+"""Read a run's new records, by time, from the files of all its processes.
 
 A follower reads metrics as sums over ten seconds, and every span. A follower that is made with the `cursor` of an
 earlier one continues where the earlier one stopped.

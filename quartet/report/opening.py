@@ -1,6 +1,6 @@
 """Default time window of a run's timeline: the end of training.
 
-The end of the run would show only the last evaluation and the shutdown of modules.
+A window at the end of the run would show only the last evaluation and the shutdown of the modules.
 """
 
 from collections.abc import Iterator

@@ -17,7 +17,7 @@ from quartet.telemetry.spans import Span
 
 
 class SpanExport:
-    """Exports a run's spans with the times recorded in the run, not the time of export."""
+    """Exporter of a run's spans, with the times recorded in the run."""
 
     def __init__(self, run_name: str, run_dir: Path, exporter: SpanExporter | None = None) -> None:
         """Make the exporter. Raise `ConfigError` if OTEL_TRACES_EXPORTER is neither `otlp` nor `console`."""

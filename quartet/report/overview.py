@@ -1,4 +1,4 @@
-"""Snapshot of the work in progress, for displays; its cost does not grow with the run."""
+"""Snapshot of the work in progress, for displays. The time to read it does not grow with the run."""
 
 import sqlalchemy as sa
 from msgspec import Struct

@@ -1,4 +1,5 @@
-"""Results of the newest rollouts, groups and train steps; by key and index, so the cost does not grow with the run."""
+"""Results of the newest rollouts, groups and train steps. Queries use keys and indexes, so their time does not grow
+with the run."""
 
 from collections import Counter
 from itertools import takewhile

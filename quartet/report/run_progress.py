@@ -10,7 +10,7 @@ from quartet.types.phase import EVALUATING, TRAINING
 
 
 class RunProgress(Struct, frozen=True, kw_only=True):
-    """Progress towards the limit that will end the phase; of several limits, the nearest one."""
+    """Progress towards the limit that will end the phase. If there are several limits, the nearest one counts."""
 
     share: float
     """Completed share of the phase, 0 to 1."""

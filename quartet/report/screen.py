@@ -58,7 +58,8 @@ CHARTS = (
 def show_runs(run_dirs: Sequence[Path], console: Console) -> None:
     """Print the runs; in a terminal, refresh until no run is live or Ctrl-C is pressed. The runs are only read.
 
-    Of several runs, one that cannot be read is listed with the reason. A single one raises its error.
+    If there are several runs, a run that cannot be read is listed with the reason. A single unreadable run raises its
+    error.
     """
     with ExitStack() as stack:
         runs = [_Run(run_dir, stack, alone=len(run_dirs) == 1) for run_dir in run_dirs]

@@ -37,7 +37,7 @@ def decimal(value: float | None, places: int = 2) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Format 90 as 1 min 30 s, and a negative duration (the difference of two machines' clocks) as 0."""
+    """Format 90 as 1 min 30 s. A negative duration, which is a difference of two machines' clocks, is shown as 0 ms."""
     if seconds is None:
         return UNKNOWN
     seconds = max(seconds, 0.0)

@@ -1,4 +1,4 @@
-"""Process of one sink: it follows the run's files, sends new records to the sink, and stores the read position."""
+"""Process of one sink: follow the run's files, send new records to the sink, and store the read position."""
 
 import asyncio
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ def following(run_dir: Path, name: str) -> Iterator["FollowedRun"]:
     def refusal(process: str) -> SetupError:
         return SetupError(
             f"another process already sends {run_dir} to the sink {name!r}: process {process}",
-            f"a live run with {name!r} in its observe.sinks does so by itself; end the other process first",
+            f"end that process first; a live run with {name!r} in observe.sinks starts it itself",
         )
 
     with ProcessLock(folder / f"{name}.lock", refusal):

@@ -23,7 +23,8 @@ _AGES = (
     .where(*_FRESH_USES)
     .group_by(batches.c.id, batches.c.start_version, trajectories.c.versions)
 )
-"""Numbers of fresh trained trajectories by batch and versions of their tokens: few rows per train step."""
+"""Select the numbers of fresh trained trajectories, by batch and by the versions of their tokens: few rows per train
+step."""
 _MASKED = sa.func.coalesce(batches.c.metrics["masked_tokens"].as_integer(), 0).label("masked_tokens")
 _MEMBERS = (
     sa.select(uses.c.batch_id, batches.c.start_version, _MASKED, trajectories.c.versions, trajectories.c.blob)

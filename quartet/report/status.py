@@ -20,7 +20,7 @@ NOT_RUNNING, NOT_STARTED = "not running", "not started yet"
 SILENT_AFTER_SECONDS = 10.0
 """Seconds without a heartbeat after which a module counts as silent; modules send one each second, sinks each four."""
 GIVEN_UP = "given_up_sinks"
-"""Key of the ledger's value that lists the sinks that the supervisor no longer restarts."""
+"""Key of the run's value that lists the sinks that the supervisor no longer restarts."""
 
 
 class ModuleStatus(Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class RunStatus(Struct, frozen=True, kw_only=True):
     train_step: int
     policy_version: int
     mean_lag: float | None
-    """Mean lag of the newest 8 train steps, in versions; None before the first train step."""
+    """Mean lag in train steps, over the newest 8 train steps; None before the first train step."""
     success_recent: float | None
     """Success rate of the newest countable training rollouts (100 at most); None before the first rollout."""
     training_rollouts: int
@@ -109,7 +109,7 @@ class RunStatus(Struct, frozen=True, kw_only=True):
 
 
 class StatusReader:
-    """Takes snapshots of a run; rates are means over the last `RATE_WINDOW_SECONDS`.
+    """Reader of snapshots of a run. Rates are means over the last `RATE_WINDOW_SECONDS`.
 
     The recipe gives the progress and the modules that the run needs. Without it there is no progress, and every module
     that ever sent a heartbeat counts as needed, except sinks that were given up.

@@ -21,7 +21,8 @@ Summary = dict[str, Any]
 
 
 def after_tag(ledger: Ledger) -> str:
-    """Return the tag of the final evaluation. It holds the train step, so a run that continues is evaluated again."""
+    """Return the tag of the final evaluation. The tag contains the train step, so a run that continues is evaluated
+    again."""
     return f"after {ledger.batches.train_step()}"
 
 
@@ -147,8 +148,8 @@ def _per_task(before: Results, after: Results, control: Results) -> dict[str, di
 
 
 def evaluations(results: Mapping[str, Results]) -> dict[str, dict[str, Any]]:
-    """Return for each evaluation that was run: the number of episodes asked for, the number with a result, and by
-    family the number without one."""
+    """Return for each evaluation the number of requested episodes, the number with a result, and by family the number
+    without a result."""
     return {
         name: {
             "asked": total(of_one).asked,

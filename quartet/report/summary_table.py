@@ -63,7 +63,7 @@ def _uncounted(summary: dict[str, Any]) -> list[str]:
 
 
 def _quarantined(summary: dict[str, Any]) -> list[str]:
-    """Return one line if groups were given up because their train steps failed."""
+    """Return one line if groups were quarantined because their train steps failed."""
     count = summary.get("dropped_groups", {}).get(QUARANTINED)
     return [f"{count:,} groups quarantined: their train steps failed"] if count else []
 

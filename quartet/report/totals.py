@@ -16,7 +16,8 @@ _TRAINED = (
     .join(batches, uses.c.batch_id == batches.c.id)
     .where(batches.c.state == BatchState.COMMITTED, uses.c.role == FRESH)
 )
-"""One row per committed fresh use. It uses the batch's state instead of `voided`, to detect wrongly voided uses."""
+"""Select the trajectories that committed batches trained on in their own group, one row per batch. The batch's state is
+read instead of the column `voided`, to detect rows that are wrongly voided."""
 _REPLAYED = (
     sa.select(uses.c.id)
     .join(batches, uses.c.batch_id == batches.c.id)
@@ -56,15 +57,15 @@ class Totals(Struct, frozen=True, kw_only=True):
     attempts: dict[str, int]
     """Number of stored trajectories by `TrajectoryKind`."""
     replayed: int
-    """Uses of role `replay` in committed batches."""
+    """Number of stored rollouts that committed batches trained on again (rows of `uses` with the role `replay`)."""
     lost: int
     """Rollouts and trajectories that are neither trained, nor dropped with a reason, nor pending. Must be 0."""
     trained_twice: int
-    """Parts of rollouts with two committed uses of role `fresh`. Must be 0."""
+    """Number of trajectories that two committed batches trained on as fresh. Must be 0."""
 
 
 def run_totals(ledger: Ledger) -> Totals:
-    """Return totals of the whole run, in milliseconds per 10,000 rollouts."""
+    """Return totals of the whole run. The queries take milliseconds per 10,000 rollouts."""
     training = trajectories.c.purpose == Purpose.TRAIN
     final = sa.and_(training, trajectories.c.kind == TrajectoryKind.FINAL)
     sums = sa.select(*(sa.func.coalesce(sa.func.sum(trajectories.c[name]), 0).label(name) for name in _SUMMED)).where(
@@ -110,7 +111,8 @@ def _histogram(connection: Connection, column: sa.Column[Any], condition: sa.Col
 
 
 def _lost(connection: Connection) -> int:
-    """Count rollouts and trajectories that fell out of the state machines; each query is one possible way."""
+    """Count rollouts and trajectories that are in no state of the state machines. Each query covers one kind of
+    loss."""
     final = sa.select(trajectories.c.rollout_id).where(trajectories.c.kind == TrajectoryKind.FINAL)
     finished_without_record = sa.select(rollouts.c.id).where(
         rollouts.c.state == RolloutState.FINISHED,

@@ -12,8 +12,8 @@ _ENDED_TRAINING = (
     trajectories.c.purpose.not_in([purpose for purpose in Purpose if purpose is not Purpose.TRAIN]),
     trajectories.c.kind.not_in([kind for kind in TrajectoryKind if kind is not TrajectoryKind.FINAL]),
 )
-"""Conditions on rows of ended training rollouts. They exclude the other values, because with equality SQLite would read
-an index over the whole run."""
+"""Conditions on rows of ended training rollouts. They are written as exclusions of all other values, because for
+equalities SQLite would read an index over the whole run."""
 
 
 class TrainingRollouts:

@@ -11,7 +11,7 @@ from quartet.telemetry.record import Recorder
 
 
 class ConcurrentClients:
-    """Records a span of `activity` while there are clients, and otherwise a wait with the reason `waits_for`."""
+    """Recorder of spans: `activity` while there are clients, otherwise a wait with the reason `waits_for`."""
 
     def __init__(self, recorder: Recorder, activity: str, waits_for: str) -> None:
         self._recorder, self._activity, self._waits_for = recorder, activity, waits_for

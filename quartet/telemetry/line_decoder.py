@@ -35,7 +35,9 @@ class LineDecoder(Generic[T]):
     def _leave_out(self, why: str) -> None:
         self.damaged += 1
         if self.damaged == 1:
-            LOG.warning("skipped a damaged line of %s, further ones are skipped silently: %s", self._what, why)
+            LOG.warning(
+                "skipped a damaged line of %s: %s (further ones are skipped without a warning)", self._what, why
+            )
 
 
 def is_record(record: dict[str, Any]) -> bool:

@@ -20,7 +20,7 @@ class _Place:
 
 
 class RepeatLimit(logging.Filter):
-    """Filter that passes each warning or error once a minute; the next one reports how many were left out.
+    """Filter that passes each warning or error once a minute. The next one that passes reports how many were left out.
 
     Warnings of the same line of code with different text, such as another address or count, pass too, up to
     `MAX_DIFFERENT` a minute.

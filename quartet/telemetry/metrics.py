@@ -13,8 +13,8 @@ from quartet.registry import KINDS, all_parts
 
 DECLARE_ADVICE = "give its unit and meaning in `metrics` of the part that records it"
 LABEL = "label"
-"""Unit of values that are not numbers to sum up, such as ids, names and reasons. They are in the records, never in a
-series."""
+"""Unit of values that cannot be summed up, such as ids, names and reasons. Records contain these values, series do
+not."""
 
 
 class Metric(Struct, frozen=True):
@@ -55,7 +55,8 @@ def declared(name: str) -> Metric:
 
 
 def described(name: str) -> Metric:
-    """Return the declaration of `name`; for an unknown name, as of a part that is not installed, one without module."""
+    """Return the declaration of `name`. For an unknown name, such as a metric of a part that is not installed, the
+    declaration has no module."""
     return METRICS.get(name) or of_parts().get(name) or Metric(name, "1", name, "")
 
 
@@ -176,8 +177,8 @@ declare(
     ("replayed_trajectories", "trajectories", "stored successes of earlier groups in the batch"),
     ("groups", "groups", "groups in the batch"),
     ("branches_per_trajectory", "branches", "training sequences per trajectory"),
-    ("lag_mean_versions", "versions", "mean lag of the batch's trajectories"),
-    ("lag_max_versions", "versions", "largest lag of the batch's trajectories"),
+    ("lag_mean_versions", "versions", "mean lag of the batch's trajectories, in train steps"),
+    ("lag_max_versions", "versions", "largest lag of the batch's trajectories, in train steps"),
     ("reward_mean", "1", "mean reward of the groups' own members"),
     ("success_mean", "1", "success rate of the groups' own members"),
     ("claim_seconds", "seconds", "time to claim the batch"),

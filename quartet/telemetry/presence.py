@@ -12,8 +12,8 @@ from quartet.types.phase import STARTING
 
 METRIC_SECONDS = 5.0
 TRAINABLE_GROUPS = "trainable groups"
-"""Text after the number of groups in the reported wait of a trainer that lacks data; by this text, other modules tell
-starvation from other waits."""
+"""Text after the number of groups in the reported wait of a trainer without data. Other modules recognise starvation by
+this text."""
 
 
 class ReportSink(Protocol):

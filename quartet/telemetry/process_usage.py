@@ -10,7 +10,7 @@ other systems the memory is not recorded."""
 
 
 class ProcessUsage:
-    """Measures processor use since the previous call, and the current memory."""
+    """Meter of the processor use since the previous call, and of the current memory."""
 
     def __init__(self) -> None:
         self._wall, self._processor = time.monotonic(), time.process_time()

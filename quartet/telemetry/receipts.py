@@ -1,8 +1,9 @@
-"""Receipts: a worker's and trainer's own records of what they appended and trained, for the audit of a run.
+"""Receipts: records that workers and trainers write about trajectories they stored and batches they trained.
 
-They are in files that the ledger never reads, `receipts/worker-PID.jsonl` and `receipts/trainer-PID.jsonl`, one JSON
-object per line. A line is written before and after each transaction, so a process that is killed in between leaves only
-the first line. Receipts are written only if `runtime.receipts` is set.
+The audit of a run compares receipts with the ledger. They are in `receipts/worker-PID.jsonl` and
+`receipts/trainer-PID.jsonl`, one JSON object per line, which the ledger does not read. A line is written before and
+after each transaction, so a process that is killed in between leaves only the first line. Receipts are written only if
+`runtime.receipts` is set.
 """
 
 import hashlib
@@ -34,7 +35,8 @@ class Appending(msgspec.Struct, frozen=True, kw_only=True, tag="appending"):
 
 
 class Appended(msgspec.Struct, frozen=True, kw_only=True, tag="appended"):
-    """Receipt of an append's result; `outcome` is an `AppendOutcome`, or `superseded` if the lease was lost."""
+    """Receipt that a worker writes after it appended a trajectory. `outcome` is an `AppendOutcome`, or `superseded` if
+    the lease was lost."""
 
     time: float
     rollout_id: int
@@ -105,7 +107,7 @@ def trajectory_digest(trajectory: Trajectory) -> str:
 
 
 class WorkerReceipts:
-    """Writes the receipts of a rollout worker's appends."""
+    """Writer of a rollout worker's receipts."""
 
     def __init__(self, run_dir: Path, *, enabled: bool) -> None:
         self._write = _writer(run_dir, "worker") if enabled else _nowhere
@@ -131,7 +133,7 @@ class WorkerReceipts:
 
 
 class TrainerReceipts:
-    """Writes the receipts of one policy's trainer. `weights` returns the digest of the current weights."""
+    """Writer of the receipts of one policy's trainer. `weights` returns the digest of the current weights."""
 
     def __init__(self, run_dir: Path, policy: str, weights: Callable[[], str], *, enabled: bool) -> None:
         self._write = _writer(run_dir, "trainer") if enabled else _nowhere
@@ -215,4 +217,4 @@ def _append(descriptor: int, receipt: Receipt) -> None:
 
 
 def _nowhere(receipt: Callable[[], Receipt]) -> None:
-    """Write nothing. The receipt is not even made, which saves the hashing."""
+    """Write nothing. The receipt is not created, which saves the hashing."""

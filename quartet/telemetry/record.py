@@ -29,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Recorder:
-    """Records the metrics and spans of one module instance. Thread-safe; close it at the end, or use `with`.
+    """Recorder of the metrics and spans of one module instance. It is thread-safe. Close it at the end, or use `with`.
 
     If a write fails, for instance because the disk is full, the next call raises the error. If a `with` block ends with
     another error, the failed write becomes a note of that error.

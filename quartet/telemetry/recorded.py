@@ -1,4 +1,4 @@
-"""Names of the metrics that a run recorded, read from its rollups, so that a long run takes little longer."""
+"""Names of the metrics that a run recorded, read from its rollups, so that the time hardly grows with the run."""
 
 import math
 from collections import defaultdict

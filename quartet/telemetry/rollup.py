@@ -1,8 +1,8 @@
-"""Rollups: metrics summed up over time slots, so that few lines must be read for a chart of a long run.
+"""Rollups: sums of metrics over time slots, so that few lines must be read for a chart of a long run.
 
 A writer adds each number to the current slot of ten seconds. When a slot ends, it is written as one line and added to
-the slot of a minute that contains it, and so on. A line is written after the records that it sums up. So if a killed
-process has not written a slot, its numbers are in finer slots or in the records.
+the slot of a minute that contains it, and so on. A line is written after the records that it sums up. If a process was
+killed before it wrote a slot, the slot's numbers are in finer slots or in the records.
 """
 
 import math
@@ -99,8 +99,8 @@ class Ladder:
     def _carry(self, slot: Slot, level: int) -> None:
         """Add an ended slot to the coarser slot that contains it.
 
-        If a slot of the coarser width is open, it is the one that contains it, since earlier slots were taken out
-        before.
+        If a slot of the coarser width is open, it contains the ended slot, since earlier coarse slots were already
+        taken out.
         """
         around = self._open[level]
         if around is None:

@@ -12,7 +12,7 @@ from quartet.telemetry.rollup import ROLLUP_SECONDS, SLOTS_PER_FILE, Rollup, dec
 from quartet.telemetry.slices import Writer, lines_of, slice_files, slot_of
 
 SLOT_SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
-"""Widths of points; further widths each double the previous one."""
+"""Widths of points. Above the last one, each width is twice the previous one."""
 MAX_RECORD_BYTES = 6_000_000
 """Maximum number of bytes of records that are read to compute slots finer than the finest rollup."""
 

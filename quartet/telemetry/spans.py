@@ -72,7 +72,7 @@ def read_spans(
 def longest_of_each_row(spans: Iterable[Span], max_spans: int) -> list[Span]:
     """Return at most `max_spans` spans: the longest span of each row, then the second longest of each row, and so on.
 
-    So a row with many spans does not displace other rows.
+    A row with many spans therefore does not displace other rows.
     """
     rows: dict[tuple[str, str], list[Span]] = defaultdict(list)
     for span in sorted(spans, key=lambda span: -span.seconds):

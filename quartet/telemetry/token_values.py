@@ -1,4 +1,4 @@
-"""Token values: the values that a train step assigned to and computed for each trained token.
+"""Token values: each trained token's log-prob, entropy, advantage and return in a train step.
 
 There is one file per batch, for example `tokens/step_000012_batch_000012.msgpack`, written before the trainer commits.
 The viewer and the audit read the file instead of computing the values again; training never reads it.

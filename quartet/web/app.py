@@ -24,8 +24,8 @@ STATIC = Path(__file__).parent / "static"
 def build_app(run_dirs: Sequence[Path], *, token: str | None = None) -> Guard:
     """Return the application that shows these runs.
 
-    With a `token` it answers every client that has the token, without one only clients on this machine. The list of
-    runs names the folders that cannot be read. Raises `LedgerError` if no folder can be read.
+    With a `token`, the application answers all clients that have the token; without it, only clients on this machine.
+    Folders that cannot be read are listed with their errors. Raises `LedgerError` if no folder can be read.
     """
     runs, problems = open_runs(run_dirs)
     pages = [route for name in MODULES for route in importlib.import_module(f"quartet.web.pages.{name}").routes()]
@@ -71,7 +71,7 @@ async def _explain_bug(request: Request, error: Exception) -> Response:
 
 
 def _explained(request: Request, status_code: int, what: str, advice: str) -> Response:
-    """Return the error as a page, or as JSON if one of our scripts asks."""
+    """Return the error as a page, or as JSON if a script of the dashboard sent the request."""
     if request.headers.get("accept") == "application/json":
         return JSONResponse({"what": what, "advice": advice}, status_code)
     return render(request, "error.html", status_code=status_code, what=what, advice=advice)

@@ -1,4 +1,4 @@
-"""Charts of the Run page: the usual ones (`CHARTS`), and a chart for any other metric (`chart_of`)."""
+"""Charts of the Run page: the default charts (`CHARTS`), and a chart for any other metric (`chart_of`)."""
 
 from collections.abc import Callable
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Shares of time by activity in equal pieces of a window, for a row with too many spans to draw each."""
+"""Shares of time by activity in equal pieces of a window, for a row with too many spans to draw one by one."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Parsing of numbers in addresses, which come from any client: out-of-range numbers end in status 400 or 404."""
+"""Parse numbers in request addresses. Numbers out of range are answered with status 400 or 404."""
 
 import math
 from typing import Annotated

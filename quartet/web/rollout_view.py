@@ -32,7 +32,7 @@ KINDS = {
     TrajectoryKind.PARTIAL: "was recalled; the next attempt continues from here",
     TrajectoryKind.EVICTED: "was recalled once too often and cancelled",
 }
-"""Meaning of each kind of stored attempt."""
+"""Text that explains each kind of stored attempt."""
 OUTCOMES = {
     Outcome.DONE: "",
     Outcome.PARSE_ERROR: "no valid action",
@@ -127,14 +127,14 @@ class TurnView(SeenView, frozen=True, kw_only=True):
 
 
 class RolloutView(Struct, frozen=True, kw_only=True):
-    """One attempt of a rollout, with the facts around it, ready to be shown."""
+    """Content of the page of one attempt of a rollout."""
 
     facts: RolloutFacts
     attempt: Any | None
     """The attempt's row of `trajectories`; None while no attempt is stored."""
     trajectory: Trajectory | None
     problem: str
-    """Why there is no record to show; empty if there is one."""
+    """Reason why there is no record to show; empty if there is one."""
     pictures: frozenset[str]
     """Digests of the stored pictures; empty if none was taken, or all were deleted to stay in the disk budget."""
     turns: list[TurnView]

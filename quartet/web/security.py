@@ -1,7 +1,7 @@
-"""Security of the dashboard: which clients, origins and methods are answered, and what a page may load.
+"""Security of the dashboard: which clients, origins and methods are accepted, and which resources a page may load.
 
-A page shows text that a model or a web page wrote. If such text were ever interpreted as markup, the content security
-policy would still prevent its scripts from running and requests to other servers.
+A page shows text that a model or a web page wrote. If such text were interpreted as markup by mistake, the content
+security policy would still block its scripts and its requests to other servers.
 """
 
 import hashlib
@@ -37,18 +37,18 @@ HEADERS = {
 
 
 class Guard:
-    """Middleware that answers only GET and HEAD, adds the security headers, and requires the token or a local host.
+    """Middleware that accepts only GET and HEAD, requires the token or a local host name, and adds security headers.
 
-    Without a token, the server listens on this machine only, and the request's host must be a name of this machine.
-    Otherwise a foreign page whose name resolves to 127.0.0.1 (DNS rebinding) could read the dashboard through the
-    user's browser. With a token, such a page is rejected because the cookie with the token belongs to another name.
+    Without a token, the server listens on this machine only, and the host named in a request must be a name of this
+    machine. Otherwise a foreign page whose name resolves to 127.0.0.1 (DNS rebinding) could read the dashboard through
+    the user's browser. With a token, such a page is rejected because the cookie with the token belongs to another name.
     """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
         self._app, self._token = app, token
         self._cookie = f"quartet_{hashlib.sha256((token or '').encode()).hexdigest()[:12]}"
         """Name of the cookie, derived from the token. Cookies do not depend on the port, so with a fixed name the
-        servers of one machine would overwrite each other's."""
+        servers of one machine would overwrite each other's cookie."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

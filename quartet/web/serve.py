@@ -13,20 +13,22 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from quartet.access.pending import ACCEPT_BACKLOG, Pending
 from quartet.errors import SetupError
 
+_ADVICE = {
+    errno.EADDRINUSE: "give another --port (0 takes a free one): another `quartet view` may run there",
+    errno.EACCES: "give a --port from 1024 on (0 takes a free one): lower ports need special permission",
+}
+"""Advice by the error of the socket."""
+
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises `SetupError` if the port is taken or `host` is no address of this machine."""
+    """Return a listening socket. Raises `SetupError` if the port cannot be used or `host` is no address of this
+    machine."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address[:2], family=family)
     except OSError as error:
-        taken = error.errno == errno.EADDRINUSE
-        raise SetupError(
-            f"cannot listen on {host}:{port}: {error.strerror}",
-            "another `quartet view` may run there: give another --port (0 takes a free one)"
-            if taken
-            else "give --host an address of this machine, or leave it out",
-        ) from error
+        advice = _ADVICE.get(error.errno or 0, "give --host an address of this machine, or leave it out")
+        raise SetupError(f"cannot listen on {host}:{port}: {error.strerror}", advice) from error
 
 
 class TimedProtocol(H11Protocol):

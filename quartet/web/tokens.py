@@ -1,4 +1,4 @@
-"""Token strip: each response token with its values (log-prob, advantage, ...), as text and as a class of colour."""
+"""Token strip: each response token with its values (log-prob, advantage, ...), as text and as a colour class."""
 
 import math
 from functools import lru_cache

@@ -23,7 +23,7 @@ class Training(Struct, frozen=True, kw_only=True):
     advantages: dict[int, np.ndarray] = field(default_factory=dict)
     """Advantages [num_response_tokens] by the index of the call; NaN at tokens that were not trained."""
     missing: str = ""
-    """Why values are missing; empty if none are."""
+    """Reason why values are missing; empty if none are missing."""
 
     @property
     def advantage_range(self) -> list[float]:

@@ -1,4 +1,4 @@
-"""The facts about a run from which the rules derive alarms, and the class of an alarm."""
+"""State of a run from which the rules derive alarms (`Facts`), and the class of an alarm."""
 
 import time
 from pathlib import Path
@@ -22,7 +22,7 @@ from quartet.report.status import RunStatus
 from quartet.telemetry.series import read_series
 
 MANY_ROLLOUTS = (100, 200, 400, 800, 1600)
-"""Numbers of rollouts without a valid action: the alarm is raised at the first and repeated at each further one."""
+"""Numbers of consecutive rollouts without a valid action at which the alarm is raised, and then raised again."""
 RECENT_SECONDS, NEWEST_EVENTS, NEWEST_ROLLOUTS, NEWEST_GROUPS = 600.0, 200, 200, 100
 NEWEST_TRAIN_STEPS = 20
 
@@ -41,7 +41,7 @@ class Alarm(Struct, frozen=True, kw_only=True):
 
 
 class NoAction(Struct, frozen=True, kw_only=True):
-    """The newest rollouts, if none of them had a valid action."""
+    """Newest rollouts, none of which had a valid action."""
 
     rollouts: int
     """Number of these rollouts, rounded down to 100, 200, 400, 800 or 1600."""
@@ -52,7 +52,7 @@ class NoAction(Struct, frozen=True, kw_only=True):
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """Facts about a run, read once for all rules."""
+    """State of a run, read once for all rules."""
 
     recipe: Recipe
     status: RunStatus
@@ -65,9 +65,9 @@ class Facts(Struct, frozen=True, kw_only=True):
     repeated: RepeatedError | None
     """Error with which all of the newest rollouts ended; None if they do not share one."""
     no_action: NoAction | None
-    """Set if none of the newest 100 rollouts had a valid action."""
+    """Newest rollouts without a valid action; None if one of the newest 100 had one."""
     verdicts: dict[str, int]
-    """Numbers of groups among the newest 100, by the reason for which they were dropped; "" counts the kept groups."""
+    """Number of judged groups among the newest 100, by drop reason; "" counts the kept groups."""
     train_steps: list[dict[str, Any]]
     """Metrics of the newest 20 train steps, newest first."""
     canary_gap_nats: float | None
@@ -77,7 +77,7 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 
 def read_facts(run_dir: Path, ledger: Ledger, recipe: Recipe, status: RunStatus) -> Facts:
-    """Read the facts of a live run. The time taken does not grow with the length of the run."""
+    """Read the state of a live run. The time taken does not grow with the length of the run."""
     since = time.time() - RECENT_SECONDS
     return Facts(
         recipe=recipe,

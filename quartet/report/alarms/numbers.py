@@ -6,15 +6,15 @@ from quartet.report.alarms.facts import Alarm, Facts
 
 LARGEST_GAP_NATS, LOWEST_ENTROPY_NATS = 0.05, 0.01
 LARGEST_MASKED_SHARE, FEWEST_TRAIN_STEPS = 0.1, 5
-"""Maximum share of masked tokens (of all tokens, of the successes' or of the failures'), and the minimum number of
-train steps from which the share is judged."""
+"""Largest share of masked tokens (of all tokens, of the successes' or of the failures') without an alarm, and the
+minimum number of train steps over which it is computed."""
 _MASKED = ("masked_share", "masked_success_share", "masked_failure_share")
 
 
 def numerics(facts: Facts) -> Iterator[Alarm]:
     """Report that engine and trainer compute different log-probs, or that the policy no longer explores."""
-    # `gap_k1_nats` would not do: it includes the policy's change between sampling and training, up to
-    # `admission.max_lag` versions.
+    # `gap_k1_nats` cannot be used: it includes the policy's change between sampling and training, over up to
+    # `admission.max_lag` train steps.
     newest = facts.train_steps[0] if facts.train_steps else {}
     gap, entropy = facts.canary_gap_nats, newest.get("entropy_nats")
     if gap is not None and gap > LARGEST_GAP_NATS:

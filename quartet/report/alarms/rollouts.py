@@ -11,9 +11,9 @@ from quartet.manager.filter.base import EQUAL_REWARDS
 from quartet.report.alarms.facts import Alarm, Facts
 
 MANY = 20
-"""Minimum number of rollouts or groups from which a share is judged."""
+"""Minimum number of rollouts or groups for an alarm about a share of them."""
 FAILED_ROLLOUTS = 3
-"""Number of consecutive rollouts with the same error from which an alarm is raised."""
+"""Number of consecutive rollouts with the same error at which an alarm is raised."""
 LONGEST_RESPONSE = 200
 """Maximum number of characters of a response that is quoted as an example."""
 
@@ -130,7 +130,8 @@ def quarantined(facts: Facts) -> Iterator[Alarm]:
 
 
 def _suspect(recipe: Recipe, quarantines: Sequence[dict[str, Any]]) -> str:
-    """Return the likely cause: training itself if whole batches failed, else what joined the groups that did."""
+    """Return the likely cause: training itself if whole batches failed, otherwise a stored success that joined the
+    failing groups."""
     if all(len(one["groups"]) == one["of_groups"] for one in quarantines):
         return "; whole batches failed, so training may have diverged: lower train.learning_rate or train.max_grad_norm"
     return "; a stored or imported success that joined them may be the cause" if recipe.replay.name != "none" else ""

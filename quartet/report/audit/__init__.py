@@ -1,10 +1,10 @@
 """Audit of a run's promises (nothing lost, nothing trained twice, bounded lag) without trusting the ledger.
 
-It uses receipts, policies and trajectories. A receipt is a worker's or trainer's own record of what it appended or
-trained. The receipts of train steps hold hashes of the weights before and after the step. These hashes chain the steps
-from the newest policy back to the initial one and so determine which batches were trained. The ledger is trusted for
-two facts only: why rollouts were not trained, and which replayed members are demonstrations, because importing these
-leaves no receipt.
+The audit reads receipts, policies and trajectories. A receipt is a record that a worker or trainer writes to its own
+file about a trajectory that it stored or a batch that it trained. The receipts of train steps hold hashes of the
+weights before and after the step. These hashes chain the steps from the newest policy back to the initial one, and so
+determine which batches were trained. The ledger is trusted only for the reasons why rollouts were not trained, and for
+which replayed members are demonstrations, because importing demonstrations leaves no receipt.
 """
 
 from collections import Counter
@@ -33,9 +33,9 @@ from quartet.train.publish import published_dtype
 from quartet.types import Policy
 
 REPLAY = "replay_differs"
-"""Kind of a finding about weights: training again gives other weights, or no receipt explains them."""
+"""Kind of a finding about weights: repeating the training gives other weights, or no receipt explains the weights."""
 NOT_AUDITED = "not_audited"
-"""Kind of a finding that a check ended early, with the reason: what it reads is damaged or missing."""
+"""Kind of a finding about a check that ended early because data that it reads is damaged or missing."""
 _UNREADABLE = (CheckpointError, LedgerError, PictureMissingError)
 
 
@@ -46,7 +46,7 @@ class AuditReport(Struct, frozen=True, kw_only=True):
     """Number of countable trajectories of training rollouts that were reported to their workers as stored: one for each
     part that a trained policy played."""
     superseded: int
-    """Number of appends that the ledger rejected as late, evaluation included."""
+    """Number of trajectories that the ledger rejected because their lease was lost, evaluation included."""
     trained: int
     """Number of fresh trajectories in the train steps that led to the newest policy."""
     train_steps: int
@@ -58,7 +58,7 @@ class AuditReport(Struct, frozen=True, kw_only=True):
     """Number of trained tokens whose lag exceeded the bound."""
     replay_identical: bool
     """True if training the batches again gave the same weights, bit for bit, after every step, and the same final
-    optimizer state. False also if not all of it could be audited."""
+    optimizer state. It is also False if a part of the run could not be audited."""
     findings: list[Finding]
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class _PolicyAudit(NamedTuple):
 
 
 def audit(run_dir: Path, on_progress: OnProgress = nobody_watches) -> AuditReport:
-    """Audit a run that is not live and has receipts (`runtime.receipts`), by training all its steps again."""
+    """Audit a run that is not live and has receipts (`runtime.receipts`), by repeating all its train steps."""
     recipe, receipts = read_resolved(run_dir / "config.toml"), read_receipts(run_dir)
     with closing(Ledger.open(run_dir)) as ledger:
         audits = [
@@ -194,7 +194,8 @@ def _other_versions(receipts: PolicyReceipts, chain: Sequence[Committing]) -> It
 
 
 def _replay(retrace: Retrace, chain: Sequence[Committing], on_progress: OnProgress) -> Iterator[Finding]:
-    """Train the steps again, and stop at the first that gives other weights: all later ones would differ too."""
+    """Repeat the train steps, and stop at the first that gives other weights, since all later weights would differ
+    too."""
     for done, step in enumerate(chain, start=1):
         if not retrace.step(step):
             what = f"train step {step.train_step} trained with other advantages than its rewards give"
@@ -219,7 +220,7 @@ def _other_files(ledger: Ledger, recipe: Recipe, run_dir: Path, chain: Sequence[
 def _other_optimizer(retrace: Retrace, run_dir: Path, chain: Sequence[Committing], policy: str) -> Iterator[Finding]:
     """Report the newest step's checkpoint if training again gave another optimizer state or other exact weights.
 
-    Without the weights of that step, which another finding reports, there is no state to compare. `check_ledger`
+    If the weights of that step are missing, which another finding reports, nothing is compared. `check_ledger`
     reports a missing checkpoint.
     """
     for step in chain[-1:]:

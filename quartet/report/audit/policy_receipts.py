@@ -1,4 +1,7 @@
-"""Receipts of one policy, grouped: the workers' appends, the computed train steps, and which of them were committed."""
+"""Receipts of one policy, grouped into stored trajectories, computed train steps and committed train steps.
+
+A receipt is a record that a worker or trainer writes to its own file, before and after a transaction of the ledger.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -33,9 +36,10 @@ class PolicyReceipts:
         mine = [r for r in receipts if not isinstance(r, Appended) and r.policy == policy]
         training = [r for r in mine if isinstance(r, Appending) and r.purpose == Purpose.TRAIN]
         self.appends = [(r, outcomes.get((r.rollout_id, r.attempt))) for r in training]
-        """Every append of a training rollout with its outcome; None if the worker died before receiving it."""
+        """Pairs of a receipt written before a training trajectory was stored and the outcome; None if the worker died
+        before it received the outcome."""
         self.superseded = sum(outcome == "superseded" for outcome in outcomes.values())
-        """Number of appends that the ledger rejected as late, evaluation included."""
+        """Number of trajectories that the ledger rejected because their lease was lost, evaluation included."""
         self.computed = [r for r in mine if isinstance(r, Committing)]
         self.committed = {r.batch_id: r for r in mine if isinstance(r, Committed)}
         self.restored = [r for r in mine if isinstance(r, Restored)]
@@ -46,7 +50,7 @@ class PolicyReceipts:
         return {RolloutPart(receipt.rollout_id, receipt.part) for receipt in stored if Status(receipt.status).countable}
 
     def offered(self) -> dict[RolloutPart, set[str]]:
-        """Return the digests of all trajectories whose append was not rejected, by part of a rollout."""
+        """Return the digests of all trajectories that the ledger did not reject, by part of a rollout."""
         digests: defaultdict[RolloutPart, set[str]] = defaultdict(set)
         for receipt, outcome in self.appends:
             if outcome in (AppendOutcome.APPENDED, None):
@@ -71,5 +75,6 @@ class PolicyReceipts:
         return steps[::-1]
 
     def _was_committed(self, receipt: Committing) -> bool:
-        """Return whether the step was committed. If a crash repeated a step, the committed one of them is used."""
+        """Return whether the step was committed. Of the repetitions of a step after a crash, the committed one is
+        used."""
         return receipt.batch_id in self.committed

@@ -1,4 +1,4 @@
-"""Train a run's committed batches again, in order, and compare every step bit for bit (float32, one thread).
+"""Repeat the training on a run's committed batches, in order, and compare every step bit for bit (float32, one thread).
 
 Training uses the advantages and masks that the trainer stored. They are also computed again from the rewards, and the
 computed values must equal the stored ones. If no advantages are stored for a step, it is trained with computed ones.
@@ -98,15 +98,17 @@ class Retrace:
     def _member(self, member: TrainedMember) -> GroupMember:
         trajectory = self._ledger.trajectories.load_final(member.rollout_id, member.part)
         if trajectory is None or trajectory_digest(trajectory) != member.digest:
-            raise LedgerError(f"{RolloutPart(member.rollout_id, member.part)} is not stored as it was trained")
+            raise LedgerError(
+                f"{RolloutPart(member.rollout_id, member.part)} is not stored, or differs from the trained one"
+            )
         return GroupMember(rollout_id=member.rollout_id, trajectory=trajectory, replay=member.replay)
 
 
 def stored_credit(batch: Batch, run_dir: Path) -> "StoredCredit | None":
     """Return the stored credit of a batch, or None.
 
-    It is None if the file was deleted because of `disk.max_token_values_megabytes`, or if an older Quartet, which kept
-    only log-probs, trained the step.
+    The result is None if the file was deleted because of `disk.max_token_values_megabytes`, or if the step was trained
+    by an older Quartet, which stored only log-probs.
     """
     calls = read_token_values(run_dir, batch.train_step, batch.batch_id)
     if calls is None or any(call.group_id is None for call in calls):
@@ -155,7 +157,7 @@ def same_credit(branches: Sequence[Branch], others: Sequence[Branch]) -> bool:
 
 
 def tokens_over_lag(batch: Batch, max_lag: int) -> int:
-    """Return the number of trained tokens of fresh members that are more than `max_lag` versions old.
+    """Return the number of trained tokens of fresh members whose lag exceeds `max_lag` train steps.
 
     The trainer's packing selects the trained tokens, but its handling of versions is not trusted. Therefore each
     token's lag is put in the place of its log-prob, which the packing only copies.

@@ -1,4 +1,4 @@
-"""Comparison of runs: results read from their ledgers, runs that differ only in the seed grouped, intervals over seeds.
+"""Comparison of runs: read results from ledgers, group runs that differ only in the seed, compute intervals over seeds.
 
 `results.py` reads one run, `groups.py` groups runs, `intervals.py` computes intervals, `table.py` makes the table.
 """

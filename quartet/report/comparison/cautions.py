@@ -1,4 +1,4 @@
-"""Cautions for readers of a comparison, about numbers that are not comparable or not complete."""
+"""Warnings for readers of a comparison, about numbers that are not comparable or not complete."""
 
 from collections import Counter
 from collections.abc import Sequence

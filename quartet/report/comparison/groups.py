@@ -46,7 +46,8 @@ class Row(NamedTuple):
     value: Value
     scale: float = 1.0
     at_start: Callable[[RunResult], bool] | None = None
-    """Return whether a run reached the target of this line before training; None for a line without a target."""
+    """Function that returns whether a run reached the target of this line before training; None for a line without a
+    target."""
 
 
 def rows(target: float) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Means over seeds with 95 % intervals of Student's t."""
+"""Mean over seeds and its 95 % confidence interval, from Student's t distribution."""
 
 from collections.abc import Sequence
 from math import sqrt

@@ -1,4 +1,4 @@
-"""Numbers of one run for a comparison: its success, the cost of training, and both at each evaluation."""
+"""Results of one run for a comparison: success and cost of training, at the end and at each evaluation."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,7 +95,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
         return next((point for point in self.curve if point.success >= target), None)
 
     def reached_before_training(self, target: float) -> bool:
-        """Return whether the initial policy had this success rate already; its cost of 0 measures no speed."""
+        """Return whether the initial policy already had this success rate, so that the cost of 0 says nothing about
+        training."""
         point = self.reached(target)
         return point is not None and point.train_step == 0
 

@@ -1,11 +1,11 @@
-"""OpenTelemetry sink: sends each span to OTEL_EXPORTER_OTLP_ENDPOINT (default http://localhost:4318) over OTLP.
+"""OpenTelemetry sink: send each span to OTEL_EXPORTER_OTLP_ENDPOINT (default http://localhost:4318) over OTLP.
 
 A rollout is one trace, with its spans in worker, engine and environment host. A train step is one trace, too. Ids are
 derived from the run's folder and the span's `trace`, so that a restarted sink continues the same traces.
 
 Quartet records a long span in pieces, each of which becomes a span here. If the span encloses a whole trace, its last
-piece is the trace's root and the earlier pieces are children of the root. A trace without an enclosing span
-(`policy 3`) has no root. With `OTEL_TRACES_EXPORTER=console` the spans are printed instead.
+piece is the trace's root and the earlier pieces are children of the root. A trace without an enclosing span (`policy
+3`) has no root. With `OTEL_TRACES_EXPORTER=console` the spans are printed instead.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class OpenTelemetrySink(Sink):
-    """Sends every span of the run over OTLP, one trace per rollout and per train step."""
+    """Sender of the run's spans over OTLP, with one trace per rollout and per train step."""
 
     package = "opentelemetry.sdk"
 

@@ -1,4 +1,4 @@
-"""Prometheus sink: serves the run's metrics at `http://127.0.0.1:PORT/metrics`; the setting `port` gives PORT.
+"""Prometheus sink: serve the run's metrics at `http://127.0.0.1:PORT/metrics`; the setting `port` gives PORT.
 
 `rollout/generate_seconds`, for example, becomes two Prometheus metrics with the labels `run` and `role`: the summary
 `quartet_rollout_generate_seconds` (`_count` and `_sum` since the sink's start, for `rate()`) and the gauge
@@ -28,7 +28,7 @@ HOST = "127.0.0.1"
 
 
 class PrometheusSink(Sink):
-    """Serves counts, sums and last values, which Prometheus can scrape while the run is live."""
+    """Server of counts, sums and last values, which Prometheus can scrape while the run is live."""
 
     class Settings(Section):
         port: Annotated[int, Field(ge=0, le=65535)] = 9464
@@ -52,7 +52,7 @@ class PrometheusSink(Sink):
         except OSError as error:
             raise SetupError(
                 f"the sink 'prometheus' cannot listen on {HOST}:{settings.port}: {error.strerror}",
-                "set its port to a free port, or to 0",
+                "set its port to a free port from 1024 on, or to 0 for any free port",
             ) from error
         self.url = f"http://{HOST}:{self._server.server_port}/metrics"
         LOG.info("serving %s", self.url)

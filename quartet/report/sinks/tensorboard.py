@@ -1,7 +1,7 @@
-"""TensorBoard sink: writes event files into the run's `tensorboard/ROLE`.
+"""TensorBoard sink: write event files into the run's `tensorboard/ROLE`.
 
 View them with `tensorboard --logdir RUN/tensorboard`. Each role is a TensorBoard run. Each point is a mean over ten
-seconds, at the train step that was the newest then.
+seconds, placed at the newest train step of that time.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TensorBoardSink(Sink):
-    """Writes event files for TensorBoard, in one folder per role."""
+    """Writer of event files for TensorBoard, in one folder per role."""
 
     package = "tensorboard"
 

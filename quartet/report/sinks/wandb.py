@@ -1,4 +1,4 @@
-"""Weights & Biases sink: logs means over ten seconds, to be drawn against the train step or the time.
+"""Weights & Biases sink: log means over ten seconds, to be drawn against the train step or the time.
 
 wandb's own environment variables set the project and other options. `WANDB_MODE=offline` writes into the run's
 `wandb/`, for a later `wandb sync`.
@@ -15,7 +15,7 @@ from quartet.report.sinks.base import Sink, StepCounter, shown_name
 
 
 class WandbSink(Sink):
-    """Logs to one W&B run per run folder; a restarted sink resumes the same W&B run."""
+    """Logger to one W&B run per run folder. A restarted sink resumes the same W&B run."""
 
     package = "wandb"
 
@@ -37,7 +37,7 @@ class WandbSink(Sink):
         except wandb.Error as error:
             raise SetupError(
                 f"W&B cannot be used: {str(error).splitlines()[0]}",
-                "`wandb login`, or export WANDB_API_KEY=…; WANDB_MODE=offline writes into the run instead",
+                "run `wandb login`, export WANDB_API_KEY=…, or set WANDB_MODE=offline to write into the run",
             ) from error
         self._run.define_metric("*", step_metric="newest_train_step")
 

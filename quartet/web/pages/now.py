@@ -1,4 +1,4 @@
-"""Page "Now": the four modules, refreshed every two seconds: what each does or waits for, and what would end a wait."""
+"""Page "Now": the current activity or wait of each of the four modules, refreshed every two seconds."""
 
 import time
 from typing import Any
@@ -52,7 +52,8 @@ def _picture(run: ViewedRun, status: RunStatus, running: bool) -> dict[str, Any]
 
 
 def _health(process: ModuleStatus, status: RunStatus, running: bool) -> str:
-    """Return the mark of a process: `good` (it works), `wait`, `bad` (needed, but sends no heartbeat) or `off`."""
+    """Return the status mark of a process: `good` (working), `wait` (waiting), `bad` (needed, but without heartbeat) or
+    `off`."""
     if not running or status.absence(process):
         return "off"
     if process.silent_seconds > SILENT_AFTER_SECONDS:

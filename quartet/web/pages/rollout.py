@@ -51,7 +51,7 @@ def show_picture(request: Request) -> Response:
     """Send a picture of a turn's observation, or of the final observation, which counts as one more turn.
 
     Only pictures to which the ledger refers are sent, with the media type of a picture. The browser caches a picture
-    but validates it each time, because a new run in the same folder uses the same trajectory ids again.
+    but validates it each time, because a new run in the same folder reuses the trajectory ids.
     """
     run, trajectory_id = viewed_run(request), request.path_params["trajectory"]
     with run.ledger.read() as connection:

@@ -22,10 +22,10 @@ from quartet.web.viewed_run import ViewedRun, viewed_run
 
 
 class Wanted(Selection, frozen=True, kw_only=True):
-    """Query of the address: filters, and where in the list to begin."""
+    """Query parameters of the page: filters, and the position in the list."""
 
     older_than: Natural | None = None
-    """List trajectories with a smaller id than this; None begins with the newest."""
+    """List trajectories with an id below this; None starts with the newest."""
     rollout: Natural | None = None
     """Redirect to the page of this rollout."""
     text: str = ""

@@ -1,1 +1,1 @@
-"""Database queries of the pages: functions on a read-only connection to a run's ledger. No query reads a whole run."""
+"""Database queries of the pages: functions on a read-only connection to a run's ledger."""

@@ -1,6 +1,6 @@
 """Shares of dropped groups by reason, over the run.
 
-They are taken in a fixed number of windows of groups, so that the time taken does not grow with the run.
+The shares are computed in a fixed number of windows of groups, so that the time taken does not grow with the run.
 """
 
 from collections import Counter

@@ -14,12 +14,13 @@ GROUPS_PER_PAGE = 40
 
 
 class GroupPage(Struct, frozen=True, kw_only=True):
-    """One page of groups that have a countable member; the verdict on other groups says nothing about the task."""
+    """One page of groups with a countable member. Groups without one are left out, since their verdict says nothing
+    about the task."""
 
     rows: Sequence[Any]
     """Rows with columns of `groups`, and the train step that used the group."""
     older_than: int | None
-    """The next page has the groups with a smaller id than this; None if this is the last page."""
+    """`older_than` of the next page; None if this is the last page."""
 
 
 def known_families(connection: Connection) -> list[str]:

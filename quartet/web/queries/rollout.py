@@ -1,4 +1,4 @@
-"""Queries about one rollout: its attempts, its group, and its uses in training.
+"""Queries about one rollout: its attempts, its group, and the batches that trained on it.
 
 All of them use an index, so the time taken does not grow with the run.
 """
@@ -135,14 +135,15 @@ _MADE = (
     .correlate(batches)
     .scalar_subquery()
 )
-"""Version of the policy that a batch made. No version is smaller than its train step, so the search begins there."""
+"""Select the version of the policy that a batch produced. A version is at least its train step, so the search begins
+there."""
 
 
 def _uses(connection: Connection, group: Any, trajectory_id: int) -> Sequence[Any]:
-    """Return the uses of a trajectory.
+    """Return the rows of `uses` of a trajectory, one per batch that trains or trained on it.
 
-    Uses have an index by batch, not by trajectory. So first collect the batches that may have used it: the batch of its
-    group, batches of the groups that it joined as a replay, and released batches.
+    `uses` has an index by batch and none by trajectory. Therefore the batches that may have used it are collected
+    first: the batch of its group, batches of the groups that it joined as a replay, and released batches.
     """
     joined = sa.select(groups.c.batch_id).join(replays, replays.c.group_id == groups.c.id)
     joined = joined.where(replays.c.trajectory_id == trajectory_id, groups.c.batch_id.is_not(None))

@@ -16,7 +16,7 @@ from quartet.types import RolloutState
 from quartet.web.queries.selection import Condition, Selection
 
 MOST_COUNTED = 1000
-"""Counting stops at this number, and "1,000+" is shown."""
+"""Number at which counting stops, shown as "1,000+"."""
 MOST_EXAMINED = 100_000
 """Maximum number of rows that are read for one page; a link continues the search further back."""
 MOST_UNFINISHED = 50
@@ -49,13 +49,13 @@ class RolloutPage(Struct, frozen=True, kw_only=True):
     rows: Sequence[Any]
     """Rows with columns of `trajectories`, columns of the group (seed, state, ...), and the train step."""
     older_than: int | None
-    """The next page has the trajectories with a smaller id than this; None if this is the last page."""
+    """`older_than` of the next page; None if this is the last page."""
     examined_all: bool
     """False if the search stopped after `MOST_EXAMINED` rows, so that there may be more matches."""
 
 
 class Count(Struct, frozen=True, kw_only=True):
-    """Number of rollouts."""
+    """Number of rollouts, or a lower bound."""
 
     rollouts: int
     complete: bool

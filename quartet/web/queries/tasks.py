@@ -1,6 +1,6 @@
 """Queries about task families: success, number of groups, outcomes of the groups.
 
-They read the newest groups or a fixed number of windows, so the time taken does not grow with the run.
+The queries read the newest groups or a fixed number of windows, so the time taken does not grow with the run.
 """
 
 from collections import Counter, defaultdict
@@ -18,12 +18,13 @@ from quartet.ledger.statistics import judged
 from quartet.types import GroupState, Purpose
 
 GROUPS_PER_POINT = 16
-"""Number of groups in a point of a curve: the success over the family's groups that were the newest at that time."""
+"""Number of groups behind each point of a curve. A point is the success rate over the groups of the family that were
+judged last at the point's time."""
 POINTS = 32
 NEWEST_GROUPS = 2000
-"""Number of the run's newest groups of which the outcomes are counted."""
+"""Number of newest groups of the run whose outcomes are counted."""
 MOST_POOLED = 1000
-"""Counting of stored successes stops at this number."""
+"""Number at which the counting of stored successes stops."""
 
 
 class Point(Struct, frozen=True, kw_only=True):
@@ -34,7 +35,7 @@ class Point(Struct, frozen=True, kw_only=True):
     success: float
     """Success rate over the point's countable rollouts."""
     rollouts: int
-    """Number of these rollouts."""
+    """Number of the point's countable rollouts."""
 
 
 class Fates(Struct, kw_only=True):
