@@ -1,4 +1,4 @@
-"""Errors shown to the user. Each states what happened, where, and what to do."""
+"""Errors shown to the user. An error states what happened, where, and what to do."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -64,15 +64,15 @@ class PictureTooLargeError(EnvError):
 
 
 class PlaceholderMismatchError(RefusedRequestError):
-    """The placeholders of a sequence are not those of its pictures: the model would read other pictures, or none."""
+    """The placeholders of a sequence do not match its pictures, so the model would read other pictures or none."""
 
 
 class GridMismatchError(RefusedRequestError):
-    """A picture is cut into other patches than its placeholders stand for."""
+    """The patches of a picture do not match its placeholders."""
 
 
 class PictureMissingError(RefusedRequestError):
-    """A prompt refers to a picture that is not there."""
+    """A prompt refers to a picture that is missing."""
 
 
 class RecalledError(QuartetError):
@@ -80,7 +80,7 @@ class RecalledError(QuartetError):
 
 
 class DivergedError(QuartetError):
-    """A child repeated its parent's actions but got other observations, so it cannot borrow the parent's calls."""
+    """A forked rollout (child) received other observations than its parent, so it cannot use the parent's calls."""
 
 
 class LedgerError(QuartetError):

@@ -1,4 +1,4 @@
-"""The base class of all parts. A part is one method, published or Quartet's own, in one file."""
+"""Base class of all parts. A part is one method, published or Quartet's own, in one file."""
 
 from abc import ABC
 from collections.abc import Mapping

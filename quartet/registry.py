@@ -28,16 +28,20 @@ P = TypeVar("P", bound=type[Part])
 
 
 class Kind(Struct, frozen=True):
-    """A kind of part: alternatives with one interface, from which a recipe chooses."""
+    """A kind of part: classes with one interface, one per file.
+
+    A recipe chooses one part (such as the engine) or several (filters, loss terms, sinks). Checks of `quartet doctor`
+    are not chosen: all of them run.
+    """
 
     folder: str
-    """The package whose files are the built-in parts."""
+    """Package whose files are the built-in parts."""
     base: str
     """`module:Class` of the interface."""
     question: str
-    """The question that the recipe answers by choosing a part."""
+    """The question that parts of this kind answer."""
     module: str = ""
-    """The module of a run that uses the part and records its metrics."""
+    """The module of a run that uses the part and records its metrics; empty if no module does."""
 
 
 KINDS: Mapping[str, Kind] = {
@@ -104,7 +108,7 @@ KINDS: Mapping[str, Kind] = {
 
 _registered: dict[tuple[str, str], type[Part]] = {}
 _by_path: dict[tuple[str, str], type[Part]] = {}
-"""Parts found by `module:Class`."""
+"""Parts that `find` loaded by `module:Class`."""
 
 
 def register(kind: str, name: str) -> Callable[[P], P]:

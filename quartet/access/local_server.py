@@ -30,7 +30,7 @@ _LOG.addFilter(_shorten)
 
 
 class LocalServer:
-    """Server that accepts requests which pass `refuse_client`, and closes connections that send no request in time."""
+    """Server that rejects requests as `refuse_client` says, and closes connections that send no request in time."""
 
     def __init__(self, app: web.Application, *, token: str, name: str, port_setting: str) -> None:
         """Require `token` for all requests to `app`.
@@ -55,7 +55,7 @@ class LocalServer:
             await self._runner.cleanup()
             raise SetupError(
                 f"{self._name} cannot listen on {HOST}:{port}: {os.strerror(error.errno or 0)}",
-                f"set {self._port_setting} to a free port, or to 0 for an automatically chosen one",
+                f"set {self._port_setting} to a free port from 1024 on, or to 0 for any free port",
             ) from error
         return f"http://{HOST}:{self._listener.sockets[0].getsockname()[1]}"
 

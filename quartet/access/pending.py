@@ -10,8 +10,9 @@ from typing import Generic, TypeVar
 C = TypeVar("C")
 ACCEPT_BACKLOG = 128
 MAX_PENDING_CONNECTIONS = 256
-"""Must exceed `ACCEPT_BACKLOG`: up to that many connections are accepted at once before their handlers run, and only a
-connection whose handler has run can be closed for a newer one. Must be well below 1,024, the usual limit of open files.
+"""Maximum number of pending connections. It must exceed `ACCEPT_BACKLOG`, because the server may accept that number of
+connections before their handlers run, and can close a connection for a newer one only after its handler has run. It
+must be well below 1,024, the usual limit of open files.
 """
 REQUEST_TIMEOUT_SECONDS = 10.0
 """Time after which a connection without a complete request is closed."""

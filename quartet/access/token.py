@@ -22,7 +22,7 @@ def run_token(run_dir: Path) -> str:
 
 
 def forget_token(run_dir: Path) -> None:
-    """Delete the token of a run that has ended: its folder may be copied or shared."""
+    """Delete the token of a run that has ended, because the run's folder may be copied or shared."""
     (run_dir / FILE).unlink(missing_ok=True)
 
 

@@ -1,15 +1,10 @@
 """Grammar of a policy's actions on a page, short and common to all browser environments.
 
-    click LABEL [23]        click (80,120)
-    type LABEL [5] "text"   key Enter | key Control+a
-    select LABEL [9] "Spain"
-    scroll up | scroll down
-    drag LABEL [3] to LABEL [7]   drag (10,60) to (90,60)
-    done
-    infeasible
+click LABEL [23]        click (80,120) type LABEL [5] "text"   key Enter | key Control+a select LABEL [9] "Spain" scroll
+up | scroll down drag LABEL [3] to LABEL [7]   drag (10,60) to (90,60) done infeasible
 
-LABEL is optional and never used to find the element; the reference is. Inside quotes `\\n` is a line break and `\\\\` a
-backslash. A quote needs no escape, since the text ends at the last quote of its line.
+LABEL is optional. The element is found by its reference, not by its label. Inside quotes `\\n` is a line break and
+`\\\\` a backslash. A quote needs no escape, since the text ends at the last quote of its line.
 """
 
 import re
@@ -90,9 +85,9 @@ GRAMMAR = """one of `click LABEL [23]`, `type LABEL [5] "text"`, `key Enter`, `s
 Action = Click | Type | Key | Select | Scroll | Drag | Done | Infeasible
 
 MAX_LABEL_CHARACTERS = 1_000
-"""Bound on the label's length. Every clause of a line is tried, so the text that a clause reads before it fails must be
-bounded: a response has up to `rollout.max_tokens` tokens. For the same reason all repetitions below are possessive
-(`*+`, `++`): they do not backtrack."""
+"""Maximum length of a label. The parser tries each clause of a line, so the text that it reads before a clause fails
+must be bounded, since a response may be long (`rollout.max_tokens`). For the same reason all repetitions below are
+possessive (`*+`, `++`): they do not backtrack."""
 
 _ELEMENT = rf"[^\[\]]{{0,{MAX_LABEL_CHARACTERS}}}+\[\s*+\d++\s*+\]"
 _POINT = r"\(?+\s*+\d++\s*+,\s*+\d++\s*+\)?+"

@@ -26,7 +26,7 @@ from quartet.types import frame as frames
 def taken_action(response: str, error: str = "", points: Sequence[tuple[float, float]] = ()) -> TakenAction:
     """Return the action of a response with its outcome. `error` is the environment's message to the policy.
 
-    A response that is no action of this grammar, and no error to the environment, is free text.
+    A response that is no action of this grammar is free text if the environment reported no error.
     """
     try:
         action = parse_action(response)

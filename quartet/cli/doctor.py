@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="doctor")
-@click.option("--recipe", type=RecipeName(), help="Check for this recipe instead of for any.")
+@click.option("--recipe", type=RecipeName(), help="Recipe to check for; without it, the checks are for any run.")
 @SET
 @click.option("--runs", type=click.Path(path_type=Path), default=RUNS_FOLDER, show_default=True, help="Folder of runs.")
 @JSON

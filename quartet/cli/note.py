@@ -23,7 +23,7 @@ def command(run: Path, text: str | None, added: tuple[str, ...], removed: tuple[
     from quartet.run.run_files import is_run
 
     if not is_run(run):
-        raise ConfigError(f"{run} is not a run", "give the folder of a run by `quartet train`")
+        raise ConfigError(f"{run} is not a run", "give the folder of a run that `quartet train` made")
     before = read_notes(run)
     kept = [tag for tag in (*before.tags, *added) if tag not in removed]
     notes = Notes(note=before.note if text is None else text, tags=tuple(dict.fromkeys(kept)))

@@ -13,8 +13,8 @@ RUNS_FOLDER = Path("runs")
 
 
 class RunFolder(click.ParamType):
-    """Folder of an existing run. For any other value raises `ConfigError`, which names the nearest run, or the runs in
-    the folder."""
+    """Folder of an existing run. Another value raises `ConfigError`, which names the nearest run or the runs in the
+    folder."""
 
     name = "run"
 
@@ -25,7 +25,8 @@ class RunFolder(click.ParamType):
             return path
         known = [str(run) for run in _runs()]
         raise ConfigError(
-            f"no run at {path}", nearest(str(path), known) if known else "give the folder of a run by `quartet train`"
+            f"no run at {path}",
+            nearest(str(path), known) if known else "give the folder of a run that `quartet train` made",
         )
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

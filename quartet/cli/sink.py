@@ -27,7 +27,7 @@ POLL_SECONDS = 2.0
 def command(run: Path, name: str, follow: bool, as_json: bool) -> None:
     """Send the sink NAME all records of RUN that it has not received yet.
 
-    A run with NAME in its recipe's `observe.sinks` sends its records itself. A sink that serves records only while it
+    A run whose recipe has NAME in `observe.sinks` sends its records itself. A sink that serves records only while it
     runs (prometheus) needs --follow. `quartet parts sink` lists all sinks.
     """
     from quartet.recipe.file import read_with_plugins
@@ -39,7 +39,7 @@ def command(run: Path, name: str, follow: bool, as_json: bool) -> None:
     if cast(type[Sink], find("sink", name)).serves and not follow:
         raise ConfigError(
             f"the sink {name!r} serves records only while it runs: without --follow it would end at once",
-            f"quartet sink {run} {name} --follow",
+            f"run `quartet sink {run} {name} --follow`",
         )
     with following(run, name) as followed, closing(build(chosen_sink(recipe, name), recipe, run)) as sink:
         shown = _show(followed, sink, follow=follow)

@@ -21,8 +21,8 @@ WATCH_SECONDS = 1.0
 @click.option("--watch", is_flag=True, help="Refresh until the run ends, or Ctrl-C; with --json one line each.")
 @JSON
 def command(run: Path, watch: bool, as_json: bool) -> None:
-    """Show the state of RUN: success, speed, queues, and for each module its work, or its wait with reason, start and
-    end condition. For a live run, also show alarms with advice.
+    """Show success, speed and queues of RUN, and what each module does or waits for. For a live run, show alarms with
+    advice.
 
     Writes nothing, so RUN may be a copy or on a read-only disk.
     """

@@ -29,7 +29,9 @@ def command(run: Path, as_json: bool) -> None:
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while supervisor_pid(run) is not None:
             if time.monotonic() > deadline:
-                raise SetupError(f"process {pid} did not stop within {TIMEOUT_SECONDS:.0f} s", f"kill -9 {pid}")
+                raise SetupError(
+                    f"process {pid} did not stop within {TIMEOUT_SECONDS:.0f} s", f"end it with `kill -9 {pid}`"
+                )
             time.sleep(0.1)
     if as_json:
         say(json.dumps({"run": str(run), "was_running": pid is not None}))

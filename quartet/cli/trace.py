@@ -36,7 +36,7 @@ PICTURES = (".png", ".svg", ".pdf")
 )
 @JSON
 def command(runs: tuple[Path, ...], start: float | None, seconds: float, output: Path, as_json: bool) -> None:
-    """Write the work and the waits of every module of RUNS.
+    """Write when each module of RUNS worked, and what it waited for, as a trace or a picture.
 
     A .json file is a Chrome trace: open it at ui.perfetto.dev or chrome://tracing. A picture has one row per module and
     session, and shows several runs below each other.
@@ -47,7 +47,7 @@ def command(runs: tuple[Path, ...], start: float | None, seconds: float, output:
     if output.suffix not in (".json", *PICTURES) or (output.suffix == ".json" and len(runs) > 1):
         raise ConfigError(
             f"cannot write {len(runs)} run(s) to {output}",
-            "a .json file holds one run, a .png, .svg or .pdf picture one or several",
+            "give one run for a .json file, or write a .png, .svg or .pdf picture of one or several runs",
         )
     windows = [_window(run, start, seconds) for run in runs]
     seconds = max(length for _, length in windows)
@@ -80,6 +80,6 @@ def _window(run: Path, start: float | None, seconds: float) -> tuple[float, floa
     if start >= recorded:
         raise ConfigError(
             f"--from {start:g} is after the end of {run}, which was recorded for {recorded:.1f} s",
-            f"give --from 0 to {recorded:.1f}, or omit --from to see the end of training",
+            f"give --from a number of seconds below {recorded:.1f}, or omit it to see the end of training",
         )
     return extent[0] + start, min(seconds, recorded - start)

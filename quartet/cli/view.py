@@ -45,7 +45,8 @@ def command(runs: tuple[list[Path], ...], host: str, port: int, token: str | Non
 
 
 def _wait_for_ledgers(runs: list[Path]) -> None:
-    """Wait for the ledgers of runs that are starting, which takes seconds. Do not wait for runs without a process."""
+    """Wait for the ledgers of runs that are starting, which takes seconds. Runs without a live supervisor are not
+    waited for."""
     import time
 
     from quartet.report.snapshot import is_starting

@@ -1,4 +1,4 @@
-"""A part chosen by name in a recipe, with the part's own settings beside the name."""
+"""Choice of a part by name in a recipe, with the part's own settings beside the name."""
 
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 

@@ -41,34 +41,34 @@ class Control(Section):
     rollouts_per_group: Annotated[int, Field(ge=1)] = 8
     """Rollouts of one task that are compared with each other."""
     horizon: Annotated[SeveralOf[Horizon], Field(min_length=1)] = [Horizon(name="fixed")]
-    """Turn limit of a rollout: the lowest limit of these parts, and never more than `rollout.max_turns`."""
+    """Turn limit of a rollout: the lowest limit of these parts, at most `rollout.max_turns`."""
     train_seeds_per_family: Positive = 200
-    """Training draws seeds 0 .. this-1 of every family, so tasks recur."""
+    """Number of training seeds per family. Training draws from these seeds, which begin at 0, so tasks recur."""
     statistics_window_rollouts: Positive = 32
-    """Success rates are computed over this many of the last countable rollouts of a family."""
+    """Number of newest countable rollouts of a family over which success rates are computed."""
 
 
 class Admission(Section):
-    """Start of groups, and bounded staleness."""
+    """Start of groups, and the bound on the lag of trained tokens."""
 
     schedule: ScheduleName = "rollout_wise"
     """Schedule of groups and weight updates. `rollout_wise`: a rollout starts as soon as a session is free; engines
     load new weights while requests are in flight. `task_wise`: the same, but a group starts only if there are sessions
     for all its rollouts, or if all sessions are idle. `one_step_off`: one batch is generated while the previous one is
     trained; weights change between batches. The lag is at most 1, except after a roll-back or a rejected policy.
-    `batch_synchronous`: generate a batch, train on it, load its policy, in turn."""
+    `batch_synchronous`: generate a batch, train on it, load the new policy, and repeat."""
     max_lag: Annotated[int, Field(ge=0)] = 2
-    """Maximum lag of a token that is trained on, in train steps (each makes one policy version). Replayed tokens are
-    exempt; `replay.max_lag` bounds them. 0 is synchronous training. With `rollout_wise` and `task_wise` this setting
-    also sets the pace: max_lag + 1 batches are in progress at once."""
+    """Maximum lag, in train steps, of a token that is trained on. Replayed tokens are exempt; `replay.max_lag` bounds
+    their lag. 0 is synchronous training. With `rollout_wise` and `task_wise`, up to max_lag + 1 batches of groups are
+    in progress at the same time."""
     on_late: OnLate = "mask"
     """Treatment of an unfinished group that the next policy would make too old. `mask` leaves the group's tokens beyond
     `max_lag` out of the loss and its denominator. `wait` delays the next policy until the group has ended (at the
     latest at `group_deadline_seconds`), and masks tokens that are still too old. `drop` drops the group with the reason
     `over_lag`."""
     min_rollouts_per_group: Positive = 2
-    """Minimum countable members of a group that is trained."""
+    """Minimum number of countable members of a group that is trained."""
     group_deadline_seconds: PositiveFloat = 180.0
-    """Time after the first lease of one of a group's rollouts at which the group closes with its finished members.
-    Rollouts that finish later are stored as `late`. If the allocator adds a round, the time counts from the first lease
-    of a rollout of that round."""
+    """Time from the first lease of a rollout of the group to the time at which the group closes with its finished
+    members. Rollouts that finish later are stored as `late`. If the allocator adds a round, the time starts again with
+    the first lease of a rollout of that round."""

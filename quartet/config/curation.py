@@ -24,5 +24,5 @@ class Replay(Choice):
     export by `quartet ledger export`. With several trained policies only the first one replays demonstrations. Format
     and checks: docs/exchange.md."""
     demonstration_rule: ReplayRule = ReplayRule.RECOMPUTE
-    """Importance weight of demonstrations. `recompute` sets it to 1. `stored` computes it from the recorded log-probs;
-    chats have none, so it is only for trajectories that a Quartet policy sampled."""
+    """Importance weight of demonstrations. `recompute` sets it to 1. `stored` computes it from the recorded log-probs.
+    Chats have no log-probs, so `stored` needs trajectories that a Quartet policy sampled."""

@@ -12,14 +12,14 @@ _NAME = re.compile("[a-z][a-z0-9-]{0,39}")
 
 
 class PolicySource(Section):
-    """Table `[policies.NAME]` of one policy, in a run with several. Control and evaluations use the first trained
-    policy. Without any table a run has one policy, `main`, which is trained from `model.path`."""
+    """Table `[policies.NAME]` of one policy in a run with several. Control and evaluations use the first trained
+    policy. Without such tables a run has one policy, `main`, which starts from `model.path` and is trained."""
 
     source: PolicyPath = ""
     """Folder of the policy's initial weights and tokenizer, or the name of a shipped policy; empty is `model.path`."""
     trained: bool = True
     """True to train the policy. A frozen policy (an opponent, a judge, a user simulator) answers requests with the
-    weights of `source` for the whole run; its samples are stored and train no policy."""
+    weights of `source` for the whole run. Its samples are stored and not trained on."""
     weights: Annotated[str, AfterValidator(lambda value: _all_weights(value))] = "full"
     """Weights that are trained: `full` trains all."""
 

@@ -125,7 +125,7 @@ class Recipe(Section):
 
     @property
     def rollouts_per_batch(self) -> int:
-        """Rollouts per batch: R = G groups x N rollouts."""
+        """Number of rollouts per batch: groups per batch x rollouts per group."""
         return self.train.groups_per_batch * self.control.rollouts_per_group
 
     @property
@@ -140,8 +140,8 @@ class Recipe(Section):
 
     @property
     def most_identical_errors(self) -> int:
-        """Number of consecutive rollouts with the same error that stops the run. A single crash of the environment,
-        which ends all sessions at once, must not reach this limit."""
+        """Number of consecutive rollouts with the same error at which the run stops. It is high enough that a single
+        crash of the environment, which ends all sessions at once, does not stop the run."""
         return max(self.rollout.max_identical_errors, 2 * self.env.sessions)
 
     @property
@@ -183,4 +183,5 @@ RESUMABLE_SETTINGS = (
     "runtime",
     "engine",
 )
-"""Settings that may change at `--resume`. Any other change is an error, since the run would mix two recipes."""
+"""Settings that may change at `--resume`. A change of another setting is an error, since the run would mix two
+recipes."""

@@ -27,11 +27,11 @@ class Env(Choice):
     families: list[str] = []
     """Task families to use; empty means all of the environment's."""
     sessions: Positive = 8
-    """Concurrent environment sessions, equal to concurrent rollouts."""
+    """Number of concurrent environment sessions, which is also the number of concurrent rollouts."""
     screenshots: bool = True
     """Keep a picture of every observation in the trajectory."""
     step_timeout_seconds: PositiveFloat = 20.0
-    """A reset or step that takes longer ends the rollout as `error_env`, and its session is discarded."""
+    """Timeout of a reset or step. After it the rollout ends as `error_env`, and its session is discarded."""
 
     @property
     def variant(self) -> str:
@@ -73,17 +73,18 @@ class Rollout(Section):
     temperature: Annotated[float, Field(ge=0)] = 1.0
     """Sampling temperature of training rollouts; 0 is greedy."""
     stop_strings: list[Annotated[str, Field(min_length=1)]] = []
-    """A response also ends with the token that completes one of these strings; special tokens count as text."""
+    """Strings that end a response, in addition to stop tokens. The token that completes a string is the last of the
+    response. Special tokens count as text."""
     episode_timeout_seconds: PositiveFloat = 120.0
-    """A rollout that takes longer ends as `truncated_time`. This is the only time limit of a response: raise it for a
-    model that needs minutes for one response."""
+    """Maximum duration of a rollout, after which it ends as `truncated_time`. A response has no other time limit: raise
+    this setting for a model that needs minutes for one response."""
     lease_seconds: PositiveFloat = 30.0
-    """Requeue a rollout after this long without progress. Must exceed the longest environment step. A response may take
-    longer, since keep-alives of a healthy engine count as progress. If an engine is silent or unreachable for four
-    fifths of this time, the rollout ends as `error_engine`."""
+    """Time without progress after which a rollout is requeued. It must exceed the longest environment step. A response
+    may take longer, since keep-alives of a healthy engine count as progress. If an engine is silent or unreachable for
+    four fifths of this time, the rollout ends as `error_engine`."""
     max_attempts: Positive = 3
-    """Maximum number of attempts at a rollout, including the first. Only attempts that ended with an infrastructure
-    error or an expired lease count; an attempt that was recalled, or released because its worker stopped, does not."""
+    """Maximum number of attempts at a rollout, including the first. Attempts that ended with an infrastructure error or
+    an expired lease count. Attempts that were recalled, or released because their worker stopped, do not count."""
     max_identical_errors: Positive = 20
     """Number of consecutive rollouts with the same error of the environment or the agent loop after which the run stops
     with this error. The limit is at least twice `env.sessions`, since one crash of the environment ends all sessions at
@@ -114,12 +115,12 @@ class Engine(Choice):
     """Name of the engine: `quartet parts engine` lists them."""
     replicas: Positive = 1
     """Number of engine processes, each with all weights. A request goes to the engine that served its conversation
-    before, or to the engine with the least work. If an engine dies, no request is lost."""
+    before, or to the engine with the least work. If an engine dies, its requests continue at the other engines."""
     max_slots: Positive = 32
     """Requests that one engine decodes together (continuous batching)."""
     max_context_tokens: Positive = 1024
-    """Maximum tokens of prompt and response together. A longer prompt ends the rollout as `truncated_tokens`; it is
-    never cut."""
+    """Maximum number of tokens of prompt and response together. A prompt that is too long is not cut: it ends the
+    rollout as `truncated_tokens`."""
     threads: Positive = 1
     """Number of Torch threads. With more than one, the engine becomes much slower while other processes compute."""
     prefix_cache_megabytes: Annotated[int, Field(ge=0)] = 256

@@ -13,28 +13,27 @@ SELECTION_OFFSET = 500_000
 
 
 class Evaluation(Section):
-    """Held-out evaluation on seeds that training never draws."""
+    """Held-out evaluation on seeds that training does not draw."""
 
     train_steps_per_evaluation: Annotated[int, Field(ge=0)] = 0
-    """Evaluate every this many train steps on selection seeds, and mark the best policy. 0: evaluate only before and
-    after training."""
+    """Number of train steps between two evaluations on selection seeds, which mark the best policy. 0: evaluate only
+    before and after training."""
     episodes_per_family: Annotated[int, Field(gt=0, le=SELECTION_OFFSET)] = 20
     """Episodes per family of the evaluations before and after training."""
     episodes_per_family_during: Annotated[int, Field(gt=0, le=SELECTION_OFFSET)] = 4
     """Episodes per family of the evaluations during training."""
     first_seed: Annotated[int, Field(ge=0)] = 1_000_000
     """First held-out seed; a recipe whose training seeds reach it is an error. The evaluations before and after
-    training use the seeds from here on. The evaluations during training choose the best policy on selection seeds,
-    which begin
-    500,000 higher, so that success is never reported on the seeds that selected the policy."""
+    training use the seeds from this one on. The evaluations during training choose the best policy on selection seeds,
+    which begin 500,000 higher, so that success is not reported on the seeds that selected the policy."""
     before_and_after: bool = True
     """Evaluate before and after training."""
     top_k: Annotated[int, Field(ge=0)] = 0
     """Number of most likely tokens from which the sampled part of an evaluation draws; 0 means all. Training always
     draws from all tokens."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """The sampled part of an evaluation draws from the fewest most likely tokens whose total probability reaches this;
-    1 means all."""
+    """Nucleus sampling in the sampled part of an evaluation: draw from the smallest set of most likely tokens whose
+    probabilities sum to at least this; 1 means all tokens."""
     min_tokens: Annotated[int, Field(ge=0)] = 0
     """Minimum length of an evaluation's response, in tokens."""
     supervised_control: bool = False
@@ -90,14 +89,13 @@ class Runtime(Section):
     """`forkserver` (Linux): modules are forked from a process with preloaded imports, so that a restart takes two or
     three seconds. `spawn`: each module is a new Python process; other systems always use this method."""
     max_restarts_per_module: Annotated[int, Field(ge=0)] = 20
-    """Maximum restarts of a module; one more death ends the run."""
+    """Maximum number of restarts of a module. The run ends when the module dies once more."""
     max_restart_delay_seconds: PositiveFloat = 8.0
     """Maximum delay of a restart. The first restart of a module is delayed by 0.5 s, each later one by twice the
     previous delay."""
     heartbeat_timeout_seconds: PositiveFloat = 60.0
-    """A module without progress for this long is killed and restarted. While the trainer writes a policy, each
-    written file of at most 500 MB is progress. Must exceed the time that the slowest disk needs for
-    one file."""
+    """Time without progress after which a module is killed and restarted. While the trainer writes a policy, each
+    written file of at most 500 MB is progress, so this time must exceed the time that the disk needs for one file."""
     ledger_timeout_seconds: PositiveFloat = 60.0
     """Timeout of every wait for the PostgreSQL server of `ledger.url`, in all processes. If the server is frozen or
     unreachable, the run continues once the server is back within this time; otherwise it ends with exit code 5."""
@@ -123,7 +121,7 @@ class Observe(Section):
     """Destinations of metrics or spans besides the run's folder. Each runs in its own process, whose failure does not
     affect the run."""
     rollouts_per_span: Positive = 1
-    """Record the spans of one rollout out of this many; metrics count every rollout."""
+    """Number of rollouts of which one has its spans recorded. Metrics are recorded for all rollouts."""
 
 
 class Ledger(Section):

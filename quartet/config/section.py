@@ -39,7 +39,8 @@ FolderName = Annotated[str, AfterValidator(_folder_name)]
 
 
 class PathMark:
-    """Marker of a setting whose value is a path. A relative path in a recipe is resolved against its file's folder."""
+    """Marker of a setting whose value is a path. A relative path in a recipe is resolved against the folder of the
+    recipe's file."""
 
 
 def _absolute(path: str) -> str:

@@ -18,9 +18,9 @@ class Train(Section):
     epochs: Positive = 1
     """Passes over one batch."""
     max_tokens_per_microbatch: Positive = 4096
-    """Maximum number of prompt and response tokens in one forward pass; a prompt shared by branches counts once.
-    Attention repeats the prompt for each branch and pads branches to the longest one; this takes at most 4 times as
-    many positions. Must be at least `engine.max_context_tokens`."""
+    """Maximum number of prompt and response tokens in one forward pass; a prompt that branches share counts once. In
+    attention, where the prompt is repeated for each branch and branches are padded, there are at most 4 times as many
+    positions. It must be at least `engine.max_context_tokens`."""
     learning_rate: PositiveFloat = 3e-4
     """Peak learning rate of AdamW."""
     value_learning_rate: PositiveFloat = 1e-3
@@ -46,36 +46,37 @@ class Train(Section):
     """Number of consecutive batches with quarantined groups, without a train step between them, after which the run
     stops with the error (exit code 6)."""
     train_steps_per_checkpoint: Positive | None = None
-    """Write the optimizer state every this many train steps; policies are published at every step. A thread writes it
-    while the next steps are trained, so a crash costs less than twice this many train steps, which are trained again.
-    Unset, it is 1 for up to 200 MB of state (25 million parameters), 1 more for each further 200 MB, and at most 10."""
+    """Number of train steps between two writes of the optimizer state. Policies are published at every step. A thread
+    writes it while the next steps are trained, so a crash costs less than twice this many train steps, which are
+    trained again. Unset, it is 1 for up to 200 MB of state (25 million parameters), 1 more for each further 200 MB, and
+    at most 10."""
     publish_dtype: Literal["float32", "bfloat16"] = "float32"
     """Data type of the weights in published policies. bfloat16 halves their size and suits `engine.dtype = "bfloat16"`.
     The trainer keeps its weights in float32, and checkpoints then hold them too."""
     max_train_steps: Positive = 1000
-    """Training ends after this many train steps."""
+    """Number of train steps after which training ends."""
     max_seconds: PositiveFloat = 36000.0
     """Wall time of training over all resumes, counted from the moment when all modules are up. A train step in progress
     at the end is finished."""
     min_turn_entropy_percentile: Annotated[int, Field(ge=0, lt=100)] = 0
-    """Train only turns whose mean token entropy is at or above this percentile of the turns of their group; DART uses
-    20. 0 trains all turns and saves a forward pass."""
+    """Percentile of the mean token entropies of a group's turns; only turns at or above it are trained. DART uses 20.
+    With 0 all turns are trained, which saves a forward pass."""
     exempt_replayed_turns: bool = False
     """Train all turns of a stored success, and compute the percentile over the turns of the group's own rollouts. If
     false, as in DART, turns of a stored success are left out once the policy has begun to learn them, since their
     entropy falls."""
     overlong_max_tokens: Positive | None = None
-    """Lower the reward of rollouts that come near this many response tokens, as DAPO does, before credit is assigned.
-    The penalty is -1 there. Unset, there is none."""
+    """Number of response tokens at which the reward of a rollout is lowered by 1, as in DAPO, before credit is
+    assigned. Near this length the penalty is smaller (`overlong_cache_tokens`). If unset, there is no penalty."""
     overlong_cache_tokens: Positive = 256
-    """Response tokens over which that penalty falls from 0 to -1."""
+    """Number of response tokens, up to `overlong_max_tokens`, over which the penalty falls from 0 to -1."""
     mask_truncated: bool = False
     """Leave truncated rollouts out of the loss and keep them in the baseline, as DAPO does; the filter `overlong`
     removes them from both."""
     threads: Positive = 1
     """Torch threads."""
     starved_timeout_seconds: PositiveFloat = 300.0
-    """Stop the run with an explanation (exit code 3) after this long without a batch to train on."""
+    """Time without a batch to train on after which the run stops with an explanation (exit code 3)."""
 
     @model_validator(mode="after")
     def _some_length_is_free(self) -> Self:
@@ -106,12 +107,12 @@ class Loss(Section):
     terms: Annotated[SeveralOf[LossTerm], Field(min_length=1)] = [LossTerm(name="ppo_clip")]
     """Terms of the loss, for instance `["ppo_clip", {name = "kl", weight = 0.1}]`; a list replaces the default."""
     aggregation: Literal["token_mean", "sequence_mean", "branch_mean", "fixed_divisor"] = "token_mean"
-    """Weight of tokens in the loss. `token_mean`: every token weighs the same; `sequence_mean`: every trajectory;
-    `branch_mean`: every branch, which with the loop `latest` is every turn; `fixed_divisor`: every token the same,
-    by a weight that does not depend on lengths (Dr. GRPO): the sum over a trajectory's tokens / `divisor_tokens`, then
-    the mean over the minibatch's trajectories."""
+    """Weight of tokens in the loss. `token_mean`: all tokens have the same weight. `sequence_mean`: all trajectories
+    have the same weight. `branch_mean`: all branches have the same weight; with the loop `latest` a branch is a turn.
+    `fixed_divisor` (Dr. GRPO): sum over a trajectory's tokens, divide by `divisor_tokens`, then average over the
+    minibatch's trajectories, so that the weight of a token does not depend on lengths."""
     divisor_tokens: Positive | None = None
-    """Divisor of `fixed_divisor`, for example the most response tokens of a trajectory."""
+    """Divisor of `fixed_divisor`, for example the maximum number of response tokens of a trajectory."""
     replay_share: Fraction | None = None
     """Total weight of the replayed members' tokens in a minibatch. The tokens of fresh members have the remaining
     weight, and the loss is averaged over each kind separately. If unset, the loss is averaged over both kinds together,
@@ -142,8 +143,8 @@ class Sft(Section):
     steps: Annotated[int, Field(ge=0)] = 1000
     """Optimizer steps on demonstrations; 0 means as many as `max_seconds` allows, or none if `data` is empty."""
     steps_per_rehearsal: Annotated[int, Field(ge=0)] = 0
-    """Number of steps on demonstrations between two steps on exercises, which prevent forgetting; 0 means no such
-    steps."""
+    """Number of steps on demonstrations between two steps on exercises, which prevent forgetting; with 0 there are no
+    steps on exercises between demonstrations."""
     tokens_per_batch: Positive = 4096
     """Tokens of one optimizer step, padding included."""
     learning_rate: PositiveFloat = 1e-3

@@ -1,4 +1,4 @@
-"""Interface of checks, with their input and their findings."""
+"""Interface of the checks of `quartet doctor`, with their input and their findings."""
 
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -15,9 +15,11 @@ from quartet.part import Part
 
 
 class Grade(StrEnum):
+    """Result of a check."""
+
     OK = "ok"
     NOTE = "note"
-    """Runs work, but worse than they could, or an optional package is missing."""
+    """A run works, but slower or with fewer functions than possible, or an optional package is missing."""
     LACKS = "lacks"
     """A run will not work."""
 
@@ -35,7 +37,8 @@ class Place(Struct, frozen=True, kw_only=True):
 
     runs: Path
     recipe: Recipe | None = None
-    """Recipe whose environment, ledger, ports and model are checked; None to check the needs of every run."""
+    """Recipe for which the machine is checked. With None, checks that need a recipe (model, resume, vLLM) are skipped,
+    and the others check for any run, browser included."""
 
     @property
     def needs_browser(self) -> bool:

@@ -8,7 +8,7 @@ from quartet.errors import QuartetError
 from quartet.ledger.database.postgresql import server_version
 
 OLDEST_SQLITE = (3, 35, 0)
-"""Version from 2021, the first with RETURNING."""
+"""Oldest supported version of SQLite, from 2021: the first with RETURNING."""
 
 
 class Database(Doctor):

@@ -6,8 +6,8 @@ from pathlib import Path
 from quartet.doctor.base import Doctor, Finding, Place, lacks, note, ok
 
 NEEDED_MEGABYTES, COMFORTABLE_MEGABYTES = 1500, 4000
-"""Memory that a run needs: five Python processes and a browser, with a tiny policy, and with a policy of some hundred
-million parameters."""
+"""Memory for a run (five Python processes and a browser) with a tiny policy, and with a policy of some hundred million
+parameters."""
 _MEMINFO, _LIMIT = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
 
 

@@ -23,5 +23,6 @@ class Ports(Doctor):
                     yield ok(what)
             except OSError as error:
                 yield lacks(
-                    f"{what}: {error.strerror}", f"set {setting} = 0 to take a free one" if port else "see `ip addr`"
+                    f"{what}: {error.strerror}",
+                    f"set {setting} = 0 to take a free one" if port else "check the loopback interface with `ip addr`",
                 )

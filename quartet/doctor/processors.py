@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from quartet.doctor.base import Doctor, Finding, Place, note, ok
 
 BUSY_PROCESSES = 3
-"""Engine, trainer and browser compute at the same time."""
+"""Number of processes that compute at the same time: engine, trainer and browser."""
 
 
 class Processors(Doctor):

@@ -16,8 +16,8 @@ class Env(Protocol):
     """One session of an environment, reused for many episodes, one at a time.
 
     Every method may raise `EnvError` (infrastructure failure; the rollout is retried in another session) or
-    `RewardError` (the reward could not be computed). A malformed or impossible action raises nothing: `step` returns a
-    result whose observation has `error` set.
+    `RewardError` (the reward could not be computed). A malformed or impossible action does not raise an error: `step`
+    returns a result whose observation has `error` set.
     """
 
     async def reset(self, task: Task) -> Observation:
@@ -88,9 +88,9 @@ class Environment(Part):
     """Version of the observation format. Increase it at any change to the texts of goals or pages, so that older
     demonstrations are rejected."""
     grammar: ClassVar[str] = ""
-    """Form of an action, for the alarm about responses without a valid action."""
+    """Form of an action in words, shown in the alarm about responses without a valid action."""
     deterministic: ClassVar[bool] = False
-    """True if the same actions in the same task always give the same observations: a forked rollout can then begin by
+    """True if the same actions in the same task give the same observations, so that a forked rollout can begin by
     repeating the actions of its parent."""
     snapshots: ClassVar[bool] = False
     """True if the sessions are `RestorableEnv`s: a child of a running rollout then begins from a stored state."""

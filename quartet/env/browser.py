@@ -1,8 +1,7 @@
 """One Chromium with several pages, driven over a pipe.
 
 The browser runs in its own process group with a temporary profile. It ends when it is closed or when this process dies;
-the profile is removed in both cases. Pages cannot reach any network address, not even local services such as the
-engine.
+the profile is removed in both cases. Pages cannot reach the network or local services such as the engine.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Client of the Chrome DevTools Protocol over `--remote-debugging-pipe`.
 
-Unlike a port, a pipe cannot collide with another or be reached from outside, and the browser ends when this process's
-end of the pipe closes, even if this process is killed. Messages are JSON, separated by NUL. One pipe carries many
-sessions, one per page (`flatten`); each answer contains the number of its call.
+Unlike a port, a pipe cannot be in use by another program or be reached from outside, and the browser ends when this
+process's end of the pipe closes, even if this process is killed. Messages are JSON, separated by NUL. One pipe carries
+many sessions, one per page (`flatten`); each answer contains the number of its call.
 
 Failures are isolated per session: an undecodable or too long message, or too many events, fail only the session that
 sent them.
@@ -24,7 +24,8 @@ from quartet.errors import EnvError
 LOG = logging.getLogger(__name__)
 Event = dict[str, Any]
 CALL_TIMEOUT_SECONDS = 30.0
-"""Timeout of a call that hangs, generous for an overloaded machine; a crash or a closed pipe ends calls at once."""
+"""Timeout of a call to the browser, long enough for an overloaded machine. A crash or a closed pipe ends calls at
+once."""
 
 MAX_EVENT_BYTES = 4 << 20
 """Maximum bytes of events that a session may send between two calls; an episode sends a few kilobytes."""

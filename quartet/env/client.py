@@ -61,8 +61,8 @@ class Dialer:
         self._http: ClientSession | None = None
 
     async def dial(self) -> ClientWebSocketResponse:
-        """Connect, retrying until the deadline. Raise `EnvError` with the last reason, or `SetupError` if the host has
-        another version of Quartet."""
+        """Connect, retrying until the deadline. Raise `EnvError` with the last failure, or `SetupError` if the host
+        runs another version of Quartet."""
         deadline = time.monotonic() + self._connect_timeout_seconds
         while True:
             try:
@@ -221,7 +221,7 @@ class RemoteEnvPool:
 
 
 def _check_version(url: str, of_host: str) -> None:
-    """Raise `SetupError` if the host has another version of Quartet: their messages may differ."""
+    """Raise `SetupError` if the host runs another version of Quartet, whose messages may differ."""
     if of_host and of_host != __version__:
         raise SetupError(
             f"the environment host at {url} runs Quartet {of_host}, and this process runs Quartet {__version__}",

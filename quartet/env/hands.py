@@ -1,6 +1,6 @@
-"""Actions on a page, performed as by a person: locate the element, point, press, type.
+"""Perform actions on a page by input events: locate the element, move the mouse, press, type.
 
-The scripts `observe.js` and `act.js` only return positions on the page; every change comes from real input events.
+The scripts `observe.js` and `act.js` return positions on the page and change nothing.
 """
 
 import json
@@ -41,7 +41,8 @@ TWO_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimation
 
 
 class ActionFailedError(Exception):
-    """The action is impossible on this page. The message is short, since a policy reads it."""
+    """The action is impossible on this page. The message is part of an observation's text, so it is short, and a change
+    of it is a change of `observation_format`."""
 
 
 class Hands:

@@ -1,7 +1,7 @@
-"""Environment host: serves the sessions of one environment over OpenEnv's WebSocket protocol.
+"""Environment host: serve the sessions of one environment over OpenEnv's WebSocket protocol.
 
 A connection to `/ws` is one session; `/health` returns the number of sessions. When the connection closes, breaks, or
-is silent for too long, its session is released at once, even in the middle of a step. So a killed worker never leaks an
+is silent for too long, its session is released at once, even during a step, so that a killed worker does not leak an
 environment.
 """
 

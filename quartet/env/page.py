@@ -1,7 +1,8 @@
 """One page of the browser: scripts, pictures and real input events.
 
-All input goes through the browser's own input pipeline, so events are trusted, and hit testing, focus and key handling
-are the same as for a person. Coordinates are CSS pixels from the upper left corner of the page's viewport.
+All input goes through the browser's own input pipeline, so scripts of the page see trusted events, and hit testing,
+focus and key handling are those of a user's input. Coordinates are CSS pixels from the upper left corner of the page's
+viewport.
 """
 
 import asyncio

@@ -3,8 +3,8 @@
 A connection to `/ws` is one session. The client sends `reset`, `step`, `state` or `close`. Every message but `close`
 gets exactly one answer: `observation`, `state` or `error`. At most one request is in flight, so requests have no ids.
 An error does not end the session. Quartet extends the protocol by a request `snapshot` with an answer `snapshot`, by
-fields of `reset`, `state` and `error`, and by the key `quartet` of `metadata`. A client begins with `state`, to compare
-versions.
+fields of `reset`, `state` and `error`, and by the key `quartet` of `metadata`. A client first sends `state`, to compare
+versions of Quartet.
 """
 
 import math

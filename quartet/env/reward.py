@@ -1,4 +1,4 @@
-"""Validation of rewards: a reward is a finite number. Any other value is an environment error, never a reward of 0."""
+"""Validation of rewards: a reward is a finite number. Another value is an environment error and does not count as 0."""
 
 import math
 from typing import Any
@@ -27,7 +27,8 @@ def with_sound_reward(result: StepResult, task: Task) -> StepResult:
         )
     if result.rewards and not math.isclose(sum(result.rewards.values()), reward, rel_tol=1e-6, abs_tol=1e-9):
         raise RewardError(
-            f"the reward of {task.env}/{task.family}, seed {task.seed}, is {reward:g}, its parts are {result.rewards}",
+            f"the reward of {task.env}/{task.family}, seed {task.seed}, is {reward:g}, but its parts are "
+            f"{result.rewards}",
             "make `StepResult.reward` the sum of `StepResult.rewards`, or leave the parts out",
         )
     return replace(result, reward=reward)

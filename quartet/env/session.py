@@ -1,4 +1,4 @@
-"""One session of an environment host: turns requests into calls of its environment, and failures into error codes."""
+"""Session of an environment host: convert requests to calls of the environment, and failures to error codes."""
 
 import asyncio
 import traceback
@@ -92,7 +92,7 @@ class HostedSession:
         return ObservationData(observation=observation)
 
     async def _start(self, data: ResetData) -> Observation:
-        """Begin an episode. If the environment died since the last episode, replace it: no episode is lost by that."""
+        """Begin an episode. An environment that died since the last episode is replaced, which loses no episode."""
         if self._env is not None:
             try:
                 return await _begin(self._env, data)

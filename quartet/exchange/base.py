@@ -1,4 +1,4 @@
-"""Protocol of writers, each of which writes trajectories to one file in its format."""
+"""Protocol of writers. A writer writes trajectories to one file in its format."""
 
 from typing import BinaryIO, Protocol
 

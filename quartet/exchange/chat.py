@@ -20,7 +20,7 @@ _ADVICE = "a demonstration names its task: " + FORM.replace("]}", '], "family": 
 
 
 class ChatLine(Chat, frozen=True, kw_only=True):
-    """Conversation, and the task that it belongs to.
+    """Conversation of a chat file, with its task.
 
     An agent loop that keeps the whole conversation gives one line per trajectory; a loop that begins a new conversation
     in each turn gives one line per turn.
@@ -32,7 +32,7 @@ class ChatLine(Chat, frozen=True, kw_only=True):
     seed: int
     params: dict[str, Any] = msgspec.field(default_factory=dict)
     turn: int = 0
-    """Number of the line within its trajectory, from 0; the lines of a trajectory follow one another."""
+    """Number of the line within its trajectory, from 0. The lines of a trajectory are consecutive."""
     reward: float = 1.0
     """Reward of the whole trajectory; only that of the first line is read."""
     success: bool = True

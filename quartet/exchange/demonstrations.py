@@ -1,4 +1,5 @@
-"""Import of demonstrations: successes in a file are checked, rendered to tokens, and put into the success pool."""
+"""Import of demonstrations: check the successes in a file, render them to tokens, and put them into the success
+pool."""
 
 import hashlib
 from collections import Counter

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _VALUE = "fingerprint"
-"""Key of the fingerprint among the ledger's values."""
+"""Key of the run's value that holds the fingerprint."""
 _NO_PART_OF_IT = ("padding", "truncation")
-"""Keys of a tokenizer's definition that are left out, since they hold options of its last call."""
+"""Keys of a tokenizer's definition that are not hashed, since they hold options of its last call."""
 
 
 class Fingerprint(Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class Fingerprint(Struct, frozen=True, kw_only=True):
         for name, (word, advice) in _PARTS.items():
             mine, its = getattr(self, name), getattr(other, name)
             if mine != its:
-                raise ConfigError(f"{source} has another {word}: {its}, this run's is {mine}", advice)
+                raise ConfigError(f"{source} has the {word} {its}, but this run has {mine}", advice)
 
 
 _PARTS = {

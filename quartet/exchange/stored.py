@@ -50,7 +50,7 @@ class StoredTrajectory(Struct, frozen=True, kw_only=True):
     created_at: float
     """Unix seconds."""
     trajectory: Trajectory | None
-    """None if its blob is damaged."""
+    """The trajectory; None if its blob is damaged."""
 
 
 def stored_families(ledger: Ledger) -> list[str]:

@@ -1,4 +1,4 @@
-"""Lock files: at most one process holds one, and the kernel releases it whenever that process ends."""
+"""Lock files. At most one process holds a lock, and the kernel releases the lock when that process ends."""
 
 import fcntl
 import os
@@ -12,7 +12,7 @@ class ProcessLock:
     """Exclusive lock as a context manager. While it is held, the file contains the process id of its holder."""
 
     def __init__(self, path: Path, refusal: Callable[[str], QuartetError]) -> None:
-        """`refusal` makes the error for a lock that is held, from the process id of its holder."""
+        """Prepare the lock. If another process holds it, `refusal` makes the error from that process's id."""
         self._path, self._refusal, self._descriptor = path, refusal, -1
 
     def __enter__(self) -> "ProcessLock":
@@ -32,7 +32,7 @@ class ProcessLock:
 
 
 def holder(path: Path) -> int | None:
-    """Return the process id of the holder of a lock file, or None. The lock decides, not the file's content."""
+    """Return the process id of the holder of a lock file; None if the lock is free, even if the file contains an id."""
     if not path.exists() or not path.read_text():  # avoids taking a lock that another process may want
         return None
     descriptor = os.open(path, os.O_RDONLY)

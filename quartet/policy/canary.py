@@ -1,7 +1,7 @@
 """Canary: fixed token sequences and their log-probs under a policy, stored with the policy's weights.
 
-A process that loads the policy scores the same tokens again. The largest difference of log-probs is the gap between
-trainer and engine; a small gap shows that the right weights are loaded.
+A process that loads the policy scores the same tokens again. The largest difference of log-probs is the canary gap
+between trainer and engine. A small gap shows that the correct weights are loaded.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Rendering of a tokenizer's chat template in which only the template's own text can become special tokens."""
+"""Rendering of a tokenizer's chat template. Only the template's own text can become special tokens."""
 
 import json
 import re
@@ -19,7 +19,7 @@ _MARKS = re.compile(_MARK.format(r"(\d+)"))
 
 
 class ChatTemplate:
-    """Renders conversations as prompts for the next response."""
+    """Renderer of conversations as prompts for the next response."""
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
         self._tokenizer = tokenizer

@@ -1,4 +1,7 @@
-"""Training examples of supervised fine-tuning: token ids, and a mask of the tokens that are learned."""
+"""Training examples of supervised fine-tuning: token ids, and a mask of the target tokens.
+
+Target tokens are the tokens whose log-prob the loss maximises.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,21 +18,21 @@ from quartet.policy.renderer import Renderer
 
 
 class Example(NamedTuple):
-    """One token sequence. `learned[i]` is True if the loss includes the prediction of token i."""
+    """One token sequence. `learned[i]` is True if token i is a target token, whose prediction is part of the loss."""
 
     token_ids: list[int]
     learned: list[bool]
 
 
 class TokenBatch(NamedTuple):
-    """Examples padded on the right. Padding is never learned, and with causal attention no token attends to it."""
+    """Examples padded on the right. Padding is no target, and with causal attention no token attends to it."""
 
     ids_BT: torch.Tensor
     learned_BT: torch.Tensor
 
 
 def read_chats(path: str | Path, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
-    """Read chat-format JSONL; the assistant's messages and the end token after each are learned.
+    """Read chat-format JSONL. The assistant's messages, with the end token after each, are the target tokens.
 
     The token ids equal those of a rollout, since `Renderer` makes both. Raise `ConfigError`, which names file and line,
     for a line that is not a chat of alternating user and assistant, and for a file without chats.

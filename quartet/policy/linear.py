@@ -44,7 +44,7 @@ def linear(x_TD: torch.Tensor, weight_ED: torch.Tensor, bias_E: torch.Tensor | N
 
 
 def by_one_dnn(x_TD: torch.Tensor, weight_ED: torch.Tensor) -> bool:
-    """Return whether oneDNN computes the product: if it is faster and supports the arguments.
+    """Return whether oneDNN computes the product, because it is faster and supports the arguments.
 
     It does not support empty tensors. Shapes that do not match are left to PyTorch, which reports them.
     """

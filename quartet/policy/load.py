@@ -1,7 +1,7 @@
 """Policies on disk: a folder in Hugging Face format (config.json, *.safetensors, tokenizer files) with checksums.
 
-Weights are read from safetensors only; a pickle is never opened. A folder is written atomically. Before loading, files
-that have changed are detected by their checksums. Damage of any kind raises `CheckpointError`.
+Weights are read from safetensors only; pickles are not opened. A folder is written atomically. Before loading, changed
+files are detected by their checksums. Damaged files raise `CheckpointError`.
 """
 
 import copy

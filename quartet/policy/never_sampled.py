@@ -1,4 +1,4 @@
-"""Removal of tokens that must not be sampled from a distribution, in the same way for engine and trainer."""
+"""Remove tokens that must not be sampled from a distribution, in the same way in engine and trainer."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Append-only rendering of messages to token ids: text that was read or sampled is never tokenized again.
+"""Append-only rendering of messages to token ids: text that was read or sampled is not tokenized again.
 
 A chat template is split once into three texts: before a user's text, between that and the response, and between a
 response and the next user's text. Afterwards only new text is tokenized, and the ids of earlier prompts and responses
@@ -22,9 +22,9 @@ EXCHANGE = [Message("user", USER), Message("assistant", ASSISTANT)]
 
 
 class Renderer:
-    """Renders conversations to token ids, for one tokenizer.
+    """Renderer of conversations to token ids, for one tokenizer.
 
-    Text of messages never becomes a special token, so a page that shows `<|end|>` cannot end a turn.
+    Text of messages does not become special tokens, so a page that shows `<|end|>` cannot end a turn.
     """
 
     stop_token_ids: list[int]

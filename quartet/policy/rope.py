@@ -15,7 +15,7 @@ from quartet.errors import ConfigError
 
 
 def refuse_length_dependent_rope(config: PretrainedConfig, max_context_tokens: int) -> None:
-    """Raise `ConfigError` if sequences of `max_context_tokens` exceed the length at which the frequencies change."""
+    """Raise `ConfigError` if `max_context_tokens` exceeds the sequence length at which the frequencies change."""
     for kind, length in _changes(config):
         if max_context_tokens > length:
             raise ConfigError(

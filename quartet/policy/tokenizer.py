@@ -1,10 +1,10 @@
 """Tokenizer of policies made by Quartet: words, references and verbs are single tokens, and any text can be encoded.
 
-Text is first cut into pieces; no token extends over two pieces. Each word, digit, space, newline and punctuation mark
-is a piece. So a word is the same token after a space, a quote, a newline or an element's kind, and a label can be
-copied from the goal to the response token by token. Some longer pieces shorten prompts: a reference with its space
-(` [23]`), the start of a line (`\\nbutton `), the verb at the start of a response (`click `). Byte tokens encode every
-text without loss.
+Text is first cut into pieces, and no token extends over two pieces. Each word, digit, space, newline and punctuation
+mark is a piece. A word is therefore the same token after a space, a quote, a newline or an element's kind, and a label
+can be copied from the goal to the response token by token. Some longer pieces shorten prompts: a reference with its
+space (` [23]`), the start of a line (`\\nbutton `), the verb at the start of a response (`click `). Byte tokens encode
+every text without loss.
 """
 
 from collections import Counter

@@ -34,7 +34,8 @@ class Description(Struct, frozen=True, kw_only=True):
     claim: str
     """First paragraph of the README in the recipe's folder, in Markdown; empty if there is no README."""
     result: str
-    """Result for the claim, in Markdown: the README's next paragraph that begins in bold; empty if it has none."""
+    """Our result for the claim, in Markdown: the README's next paragraph that begins in bold; empty if there is
+    none."""
     readme: str
     settings: list[ChangedSetting]
 

@@ -159,7 +159,8 @@ def _all_keys(model: Any, prefix: str = "") -> Iterator[str]:
 
 
 def _keys_of_parts(name: str) -> list[str]:
-    """Return the dotted names of all parts' settings called `name`, for kinds that have one place in the recipe."""
+    """Return the dotted names of the parts' settings called `name`. Kinds that have several places in a recipe are left
+    out."""
     places = {kind: place for place, kind in _choice_fields(Recipe)}
     return sorted(
         {

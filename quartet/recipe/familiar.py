@@ -30,4 +30,4 @@ FAMILIAR = {
     "adv_estimator": "credit.name",
     "model_name": "model.path",
 }
-"""Last word of a setting in another framework -> the nearest setting here."""
+"""Last word of a setting's name in another framework -> the nearest setting of Quartet."""

@@ -180,7 +180,7 @@ def apply_override(data: dict[str, Any], override: str) -> None:
 
 
 def _fill_in_default_list(data: dict[str, Any], model: Any, keys: list[str]) -> None:
-    """Write the default of a list of parts if the file omits the list and an override reaches into it."""
+    """Write the default of a list of parts if the file omits the list and an override changes a part in it."""
     key, *rest = keys
     info = model.model_fields.get(key)
     if not rest or info is None:
@@ -243,8 +243,8 @@ def to_toml(recipe: Recipe) -> str:
 
 
 def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested sections as one dict of dotted names. A list of parts is the list of their names, and the settings
-    of each are beneath its name."""
+    """Return nested sections as one dict of dotted names. A list of parts becomes the list of their names, and the
+    settings of a part have its name as a prefix."""
     flat: dict[str, Any] = {}
     for key, value in data.items():
         if isinstance(value, list) and value and all(isinstance(part, dict) for part in value):

@@ -26,11 +26,11 @@ def choices(section: Section, prefix: str = "") -> Iterator[tuple[str, Choice]]:
 
 
 class ValidatedParts(NamedTuple):
-    """The parts of a recipe, each with its settings validated by themselves."""
+    """Parts of a recipe, whose settings have been validated separately from the rest of the recipe."""
 
     problems: list[Problem]
     complete: dict[int, Choice]
-    """Choice with all settings, by the identity of the choice in the recipe."""
+    """Choices with all settings filled in, by the `id` of the choice in the recipe."""
     chosen: list[tuple[str, type[Part], Section]]
     """(dotted name, part, settings)."""
 

@@ -1,4 +1,4 @@
-"""Upgrade of recipes of older config versions, for runs that an older Quartet began and for hints in errors."""
+"""Upgrade recipes of older config versions, to resume runs of an older Quartet and to give hints in errors."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -147,7 +147,7 @@ def _names(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _exercises(data: dict[str, Any]) -> dict[str, Any]:
-    """Name the exercises that were built in."""
+    """Name the class of the exercises, which older versions had built in."""
     sft = data.get("sft", {})
     if not (sft.get("exercise_steps") or sft.get("steps_per_rehearsal")):
         return data

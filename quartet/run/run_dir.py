@@ -1,4 +1,5 @@
-"""Run directories: created once, locked by one supervisor at a time, resumed with the same recipe."""
+"""Run directories: created once and locked by one supervisor at a time. At a resume, only the settings in
+`RESUMABLE_SETTINGS` may differ."""
 
 from pathlib import Path
 
@@ -22,8 +23,7 @@ def check_run_dir(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = 
     """Raise `ConfigError` if `run_dir` cannot be used as requested.
 
     With `resume` the folder must hold a run whose `config.toml` fits the recipe. With `fresh` (start over) it may hold
-    a run. Otherwise it must be empty or missing. A folder with files in which no run was started is an error in each
-    case.
+    a run. Otherwise it must be empty or missing. A folder that holds other files and no run is always an error.
     """
     if resume and fresh:
         raise ConfigError("--resume and --fresh contradict each other", "give one of them")

@@ -1,1 +1,1 @@
-"""Runtimes: start the modules of a run and keep them alive, or run all of them in one process."""
+"""Runtimes: start the modules of a run and keep them running, or run all modules in one process."""

@@ -1,4 +1,4 @@
-"""The dashboard of a run during training, served by a separate process."""
+"""Dashboard of a run during training, served by a separate process."""
 
 import os
 import subprocess
@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 View = Literal["none", "address", "browser"]
-"""`none`: no dashboard. `address`: its address is printed. `browser`: it is also opened in a browser."""
+"""Way to show the dashboard. `none`: not at all. `address`: serve it and print its address. `browser`: also open it in
+a browser."""
 END_SECONDS = 5.0
 _SERVE = (
     "import sys; from quartet.die_with import die_with; die_with(int(sys.argv.pop(1))); "

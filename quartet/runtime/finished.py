@@ -1,4 +1,4 @@
-"""Finished runs: if a limit ended a run, a resume with the same limit has nothing to do."""
+"""Detect finished runs: if a limit ended a run, a resume with the same limit has nothing to do."""
 
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +12,7 @@ from quartet.types.phase import FINISHED
 
 
 def mark_finished(run_dir: Path) -> None:
-    """Mark a run as finished, as its last write. Raises `SetupError` if another process has resumed it meanwhile."""
+    """Mark a run as finished, as its last write. Raises `SetupError` if another process has resumed the run."""
     with RunLock(run_dir), closing(Ledger.open(run_dir)) as ledger:
         ledger.enter_phase(FINISHED)
 
@@ -21,8 +21,8 @@ def finished_by(recipe: Recipe, run_dir: Path) -> str | None:
     """Return the limit that a finished run has reached, for example `train.max_train_steps = 10`.
 
     Return None if the run would continue when resumed with `recipe`. The ledger of an older run is upgraded, as at any
-    resume, under the run's lock, so that an older Quartet cannot use it meanwhile. Raises `ConfigError` if there is
-    nothing to resume or the recipe does not fit, `SetupError` if the run is active.
+    resume. The run's lock is held during the upgrade, so that an older Quartet cannot use the ledger. Raises
+    `ConfigError` if there is nothing to resume or the recipe does not fit, `SetupError` if the run is active.
     """
     check_run_dir(recipe, run_dir, resume=True)
     if not Ledger.exists(run_dir):

@@ -1,4 +1,4 @@
-"""Time since each module's last heartbeat, by the supervisor's own monotonic clock.
+"""Time since each module's last heartbeat, by the supervisor's monotonic clock.
 
 A heartbeat is a change of the module's row. The times in the row were written by another process, possibly on another
 machine with a wrong wall clock, so they are compared for equality only.
@@ -17,7 +17,7 @@ silence of the modules."""
 
 
 class Heartbeats:
-    """Tracker of heartbeats. Create it before modules are started, since it treats the rows that it finds as those of
+    """Tracker of heartbeats. Create the tracker before modules are started, since it treats existing rows as those of
     earlier processes."""
 
     def __init__(self, ledger: Ledger, clock: Callable[[], float] = time.monotonic) -> None:
@@ -28,7 +28,8 @@ class Heartbeats:
         self._silent_seconds: dict[str, float] = {}
 
     def started(self, module: str) -> None:
-        """Reset the times of a module whose new process is being started."""
+        """Set the silence of a module to 0 and count it as not up. Call this when a new process of the module is
+        started."""
         self._heard.discard(module)
         self._silent_seconds[module] = 0.0
 

@@ -1,4 +1,4 @@
-"""Checks of a recipe and the batch sizes that follow from it, without heavy imports."""
+"""Check a recipe, and compute the batch sizes that follow from it, without heavy imports."""
 
 import json
 from pathlib import Path

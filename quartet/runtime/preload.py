@@ -1,4 +1,5 @@
-"""Imports of the fork server before it forks: everything that modules import. No other process may import this file.
+"""Imports of the fork server before it forks, so that modules start with their libraries loaded. Other processes must
+not import this file.
 
 OpenMP and OpenBLAS must not start threads here, because forked children would not inherit the threads. Both libraries
 read OMP_NUM_THREADS when they are loaded. A child sets its own number of threads (`quartet.runtime.start_process`).

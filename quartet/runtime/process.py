@@ -1,4 +1,4 @@
-"""A child process in its own process group, restarted when it dies, with a limit and backoff."""
+"""Process of a module in its own process group, restarted with backoff when it dies, up to a limit."""
 
 import contextlib
 import os

@@ -1,4 +1,5 @@
-"""End a run whose rollouts all fail with the same error: a bug in the code of its environment or agent loop."""
+"""End a run whose newest rollouts all failed with the same error, probably a bug in the environment or the agent
+loop."""
 
 from quartet.config import Recipe
 from quartet.errors import RepeatedErrorError

@@ -1,7 +1,7 @@
 """The phases of a run (`quartet.types.phase`): evaluate, train, evaluate again.
 
-The current phase is stored in the ledger. A resumed run continues with the work that the ledger does not have yet. All
-calls of the ledger are retried while its server is unreachable.
+The current phase is stored in the ledger. A resumed run continues with the work that the ledger does not have yet.
+Calls of the ledger are retried while its server is unreachable.
 """
 
 import logging

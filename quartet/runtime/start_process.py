@@ -30,7 +30,7 @@ from quartet.errors import SetupError
 
 StartMethod = Literal["forkserver", "spawn"]
 END_SECONDS = 5.0
-"""Time for modules that were not stopped to end at the program's exit, before SIGKILL."""
+"""Time at the program's exit for modules that are still running to end, before SIGKILL."""
 MODULE = "quartet.runtime.module"
 """Name in the command line that `ps` shows for both start methods, followed by the module and the run's folder."""
 
@@ -123,7 +123,7 @@ def _fork(module: str, run_dir: Path, log: Path, environment: Mapping[str, str])
 
 @cache
 def _require_preload() -> None:
-    """Raise `SetupError` with the traceback if the fork server could not import all that modules need."""
+    """Raise `SetupError` with the traceback if an import failed in the fork server."""
     answer, say = _CONTEXT.Pipe(duplex=False)
     asked = _CONTEXT.Process(target=_tell_fault, args=(say,))
     with _without_main():
@@ -137,12 +137,13 @@ def _require_preload() -> None:
     if fault:
         raise SetupError(
             f"a module of Quartet cannot be imported\n{fault.rstrip()}",
-            "install or mend what the last line names; `quartet doctor` compares the installed packages",
+            "install or repair the package in the last line; `quartet doctor` checks the installed packages",
         )
 
 
 def _tell_fault(say: connection.Connection) -> None:
-    """Send what the fork server, of which this process is a copy, could not import."""
+    """Send the traceback of the import that failed in the fork server, of which this process is a copy; empty if none
+    failed."""
     from quartet.runtime.preload import FAULT
 
     say.send(FAULT)
@@ -216,4 +217,4 @@ def _end_with_the_supervisor() -> None:
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _modules: list[BaseProcess] = []
-"""Forked modules that were alive when the last one was started."""
+"""Forked modules that were alive when the newest one was started."""

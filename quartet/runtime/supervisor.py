@@ -1,7 +1,7 @@
-"""The supervisor: start module processes and keep them alive.
+"""Supervisor of a run's module processes, independent of training.
 
-It is independent of training. It starts modules, restarts dead ones up to a limit, kills silent ones, and stops all of
-them at its own end. A callback runs a few times per second for displays and end conditions.
+It starts modules, restarts dead ones up to a limit, kills modules without heartbeats, and stops all modules when it
+ends. A callback runs a few times per second for displays and end conditions.
 """
 
 import logging
@@ -42,11 +42,12 @@ SINK_STOP_SECONDS = 1.5
 """Minimum time for sinks, which stop last, to export the last records of the other modules."""
 TICK_SECONDS = 0.2
 MOST_IDENTICAL_FAULTS = 3
-"""Number of consecutive deaths by the same exception, each soon after the start, after which the run ends."""
+"""Number of consecutive deaths of a module by the same exception, each soon after its start, after which the run
+ends."""
 LONG_LIFE_SECONDS = 600.0
 """Lifetime of a module after which its death no longer counts as consecutive to earlier ones."""
 _FINAL = {error.exit_code: error for error in (ConfigError, SetupError, UntrainableError, UnusablePolicyError)}
-"""Errors after which a module is not restarted, since they would occur again; by the module's exit code."""
+"""Errors after which a module is not restarted, since they would occur again, by exit code of the module."""
 
 
 class ModuleDiedError(QuartetError):

@@ -1,8 +1,7 @@
 """The synchronous runtime: one process, one thread, all phases in sequence. Runs with the same seed are bit-identical.
 
-It uses the same data manager, worker, engine and trainer as the runtime with processes, but never concurrently.
-Rollouts run one at a time, because a model's numerical results for a request may depend on the other requests in its
-batch.
+The runtime uses the same data manager, worker, engine and trainer as the runtime with processes, one after another.
+Rollouts run one at a time, because the numerical results for a request may depend on the other requests in its batch.
 """
 
 import asyncio

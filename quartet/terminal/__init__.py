@@ -1,2 +1,2 @@
-"""Output to a terminal. Models, web pages and copied runs write text that Quartet prints; none of it may control the
-terminal. All output of Quartet goes through `say` or `console`."""
+"""Output to a terminal. Quartet prints text from models, web pages and copied runs, which must not control the
+terminal. Therefore `say` and `console` escape control characters, and commands print only through them."""

@@ -13,7 +13,7 @@ from quartet.terminal.say import say
 @RUN
 @JSON
 def audit(run: Path, as_json: bool) -> None:
-    """Train all steps of RUN again and compare the weights. RUN must not be live and needs `runtime.receipts`.
+    """Repeat all train steps of RUN and compare the weights. RUN must not be live and needs `runtime.receipts`.
 
     Exits with 1 if a promise is broken.
     """

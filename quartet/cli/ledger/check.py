@@ -14,8 +14,8 @@ from quartet.terminal.say import say
 @RUN
 @JSON
 def check(run: Path, as_json: bool) -> None:
-    """Verify all of RUN: database, states, uses, lag of trained tokens, policies and checkpoints on disk, and the
-    checksum of every blob. Exits with 1 on a finding.
+    """Verify the database of RUN, its states, the batches that used each rollout, the lag of trained tokens, policies
+    and checkpoints on disk, and all blobs. Exits with 1 on a finding.
 
     Changes nothing, so RUN may be live.
     """

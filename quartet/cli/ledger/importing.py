@@ -17,8 +17,8 @@ from quartet.terminal.say import say
 def import_(run: Path, file: Path, as_json: bool) -> None:
     """Put the successes in FILE (chats that name their task, or an export) into the success pool of RUN.
 
-    `replay.demonstrations` imports such a file when a run starts. This command does it for a run that has started; it
-    may be live.
+    `replay.demonstrations` imports such a file when a run starts. Use this command for a run that has already started.
+    RUN may be live.
     """
     from msgspec import to_builtins
 

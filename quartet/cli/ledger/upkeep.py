@@ -36,8 +36,8 @@ def upgrade(run: Path, as_json: bool) -> None:
 def gc(run: Path, as_json: bool) -> None:
     """Delete the blobs to which no trajectory of RUN refers. RUN must not be live.
 
-    Crashes and disk budgets leave such blobs. The file of a SQLite ledger keeps its size; its free pages are used
-    again.
+    Crashes and disk budgets leave such blobs. The file of a SQLite ledger keeps its size, and its free pages are
+    reused.
     """
     from quartet.ledger import Ledger
     from quartet.run.run_dir import RunLock

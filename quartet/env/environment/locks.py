@@ -1,11 +1,11 @@
 """Locks: a text environment of graded difficulty, fast enough to compare training methods in seconds.
 
-A family is a lock. The lock's code maps each of its signs to one right button, and is the same for all seeds. No page
-shows the code; the policy learns it by trial. A task is a row of the lock's signs. Seeds from `FIRST_HELD_OUT_SEED` on
-have rows that no smaller seed has, of the same signs with the same code. The page shows one sign at a time. `click [n]`
-presses button n; after a right press the page shows the next sign. After a wrong press the lock either `jams`, so that
-no further press has any effect, or `resets` to its first sign. The episode continues in both cases, so the turn limit
-sets the cost of a failure. Opening the lock gives reward 1 and ends the episode.
+A family is a lock. The lock's code maps each of its signs to one correct button, and is the same for all seeds. Pages
+do not show the code; the policy learns it by trial. A task is a row of the lock's signs. Seeds from
+`FIRST_HELD_OUT_SEED` on have rows of the same signs that do not occur with smaller seeds. The page shows one sign at a
+time. `click [n]` presses button n; after a right press the page shows the next sign. After a wrong press the lock
+either `jams`, so that no further press has any effect, or `resets` to its first sign. The episode continues in both
+cases, so the turn limit sets the cost of a failure. Opening the lock gives reward 1 and ends the episode.
 
 With K signs per task and B buttons, a random policy succeeds with probability B^-K per try.
 """
@@ -27,7 +27,7 @@ from quartet.types import Observation, StepResult, Task
 
 Difficulty = Literal["easy", "medium", "hard"]
 ROOMS = ("attic", "cabin", "cellar", "garage", "hall", "kitchen", "loft", "shed")
-"""Words without meaning that the goal names; the seed selects one."""
+"""Words in the goal, without influence on the task; the seed selects one."""
 JAMMED = "jammed"
 FIRST_HELD_OUT_SEED: int = config.Evaluation().first_seed
 TRAINING_SHARE = 2 / 3

@@ -8,7 +8,7 @@ from quartet.env.miniwob.suite import Family, family, suite_of
 
 
 class MiniWob(Environment):
-    """Web pages of MiniWoB++ in pages of one Chromium; each task takes one or a few clicks."""
+    """Tasks of MiniWoB++ in the windows of one Chromium; each takes a few clicks or key presses."""
 
     class Settings(Section):
         suite: str = "miniwob-24"

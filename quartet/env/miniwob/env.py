@@ -1,7 +1,8 @@
 """MiniWoB++ tasks in pages of one Chromium: the pool of sessions, and the session.
 
 Every episode runs in a new sandboxed frame: some tasks leak state into the next episode, and a hostile page could
-change its reward. The reward is MiniWoB++'s raw reward, without time decay; an episode succeeds if it is exactly 1.
+change its reward. The reward is MiniWoB++'s raw reward, without time decay. An episode is successful if the reward is
+exactly 1.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ LOG = logging.getLogger(__name__)
 WIDTH, HEIGHT = 160, 210
 """Pixels of the picture: the task without the page's display of time and reward."""
 CLEAR_TIMEOUT_SECONDS = 5.0
-"""Maximum time for which the previous episode's page may block its window; then the window is replaced."""
+"""Maximum time for which the page of the previous episode may block its window, after which the window is replaced."""
 
 LONGEST_FAULT = 200
 """Maximum characters of a page's error in a message."""

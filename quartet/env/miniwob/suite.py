@@ -1,4 +1,4 @@
-"""Named suites of task families. A suite fixes before any run which tasks are trained and measured.
+"""Named suites of task families, which are used for both training and evaluation.
 
 Held-out episodes differ from training episodes in their seed (`evaluation.first_seed` of the recipe). Undemonstrated
 families differ in kind as well: the initial policy was not trained on any demonstration of these families.
