@@ -96,6 +96,9 @@ KINDS: Mapping[str, Kind] = {
     "credit": Kind(
         "quartet.train.credit", "quartet.train.credit.base:Credit", "what each sampled token is worth", "trainer"
     ),
+    "critic": Kind(
+        "quartet.train.critic", "quartet.train.critic.base:Critic", "what estimates returns for a credit", "trainer"
+    ),
     "loss_term": Kind(
         "quartet.train.loss", "quartet.train.loss.base:LossTerm", "what the optimizer minimises", "trainer"
     ),

@@ -81,7 +81,7 @@ def test_override_reaches_a_part_in_a_list(file):
         ("loss.kl_coefficient=0.1", r"it is now 'loss\.terms\.kl\.weight'"),
         ("loss.terms=['kl', {name = 'kl'}]", "kl appears twice"),
         ("loss.terms=[]", r"loss\.terms: .*at least 1 item"),
-        ("credit=gae", r"credit: the credit Gae needs values, but no loss term trains a value head\n.*add 'value'"),
+        ("credit=gae", r"credit: the credit Gae needs values, but no loss term trains a critic\n.*add 'value'"),
         ("control.vade.exponent=1", "settings of a part are beside its name"),
         ("env.suite=locks", r"'env\.suite' is a setting of the env 'locks' or 'miniwob', and 'bandit' is chosen"),
         ("env.name=bandid", "env: unknown env 'bandid'\n.*Did you mean 'bandit'"),

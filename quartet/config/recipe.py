@@ -12,7 +12,7 @@ from quartet.config.rollouts import Engine, Env, Model, Rollout
 from quartet.config.running import Disk, Evaluation, Ledger, Observe, Runtime
 from quartet.config.section import FolderName, Section
 from quartet.config.stragglers import Straggler
-from quartet.config.training import Credit, Loss, Sft, Train
+from quartet.config.training import Credit, Critic, Loss, Reference, Sft, Train
 
 
 class Recipe(Section):
@@ -39,7 +39,9 @@ class Recipe(Section):
     """Filters applied in order to every closed group."""
     train: Train = Train()
     credit: Credit = Credit()
+    critic: Critic = Critic()
     loss: Loss = Loss()
+    reference: Reference = Reference()
     replay: Replay = Replay()
     evaluation: Evaluation = Evaluation()
     observe: Observe = Observe()

@@ -23,8 +23,6 @@ class Train(Section):
     positions. It must be at least `engine.max_context_tokens`."""
     learning_rate: PositiveFloat = 3e-4
     """Peak learning rate of AdamW."""
-    value_learning_rate: PositiveFloat = 1e-3
-    """Peak learning rate of the value head, with the same warmup and decay; there is one if a loss term trains it."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     """Optimizer steps over which the learning rate rises linearly."""
     decay_steps: Annotated[int, Field(ge=0)] = 0
@@ -37,8 +35,8 @@ class Train(Section):
     adam_beta2: Fraction = 0.99
     """Decay of AdamW's second moment."""
     max_grad_norm: PositiveFloat = 1.0
-    """The gradients of the policy and of the value head are clipped separately, each to this global norm. The metric
-    `train/gradient_norm` is the policy's."""
+    """The gradients of the policy and of the critic are clipped separately, each to this global norm. The metric
+    `train/gradient_norm` is the policy's, `train/critic_gradient_norm` the critic's."""
     max_batch_attempts: Positive = 2
     """Maximum number of attempts at a train step. If all fail, each group of the batch is computed alone. Groups that
     fail alone are dropped with the reason `quarantined`, or all groups if none fails alone, and the run continues."""
@@ -91,6 +89,25 @@ class Credit(Choice):
     kind = "credit"
     name: str = "grpo"
     """Name of the credit: `quartet parts credit` lists them."""
+
+
+class Critic(Choice):
+    """Critic: the estimate of the return before each token. There is one if a loss term trains it."""
+
+    kind = "critic"
+    name: str = "head"
+    """Name of the critic: `quartet parts critic` lists them."""
+
+
+class Reference(Section):
+    """Policy for the pass `reference`, which KL terms and `dpo` use: at first the policy that the run started from."""
+
+    train_steps_per_move: Annotated[int, Field(ge=0)] = 0
+    """Move the reference towards the trained policy after every this many train steps; 0 keeps it where it started."""
+    move_share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the distance to the trained policy, per weight. 1 replaces the reference, as ProRL does (arXiv
+    2505.24864) without its reset of the optimizer. Below 1 the reference is an exponential moving average (TR-DPO,
+    arXiv 2404.09656)."""
 
 
 class LossTerm(Choice):

@@ -3,6 +3,8 @@
 FAMILIAR = {
     "lr": "train.learning_rate",
     "actor_lr": "train.learning_rate",
+    "critic_lr": "critic.learning_rate",
+    "critic_warmup": "critic.warmup_steps",
     "group_size": "control.rollouts_per_group",
     "num_generations": "control.rollouts_per_group",
     "n_samples": "control.rollouts_per_group",

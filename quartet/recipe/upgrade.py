@@ -31,6 +31,7 @@ MOVED = {
     "engine.openai": "engine",
     "stragglers": "straggler",
     "advantage": "credit",
+    "train.value_learning_rate": "critic.learning_rate",
     "loss.name": "loss.terms",
     "loss.kl_coefficient": "loss.terms.kl.weight",
     "loss.entropy_coefficient": "loss.terms.entropy.weight",

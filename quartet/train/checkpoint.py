@@ -1,8 +1,8 @@
 """Trainer state on disk without pickle: tensors as safetensors, numbers as JSON, with checksums.
 
-For example, `trainer/step_000120_batch_000131/` holds the optimizer moments, the value head and the random state after
-train step 120, which trained on batch 131. The policy's weights are in the folder that this step published; if they are
-rounded there, the checkpoint holds the exact ones. A folder is written atomically.
+For example, `trainer/step_000120_batch_000131/` holds the optimizer moments, the critic, a moving reference and the
+random state after train step 120, which trained on batch 131. The policy's weights are in the folder that this step
+published; if they are rounded there, the checkpoint holds the exact ones. A folder is written atomically.
 """
 
 from collections.abc import Callable, Iterator
@@ -106,9 +106,8 @@ def _tensors(learner: Learner) -> dict[str, torch.Tensor]:
 
 
 def _unpublished(learner: Learner) -> dict[str, torch.nn.Parameter]:
-    """Return the parameters whose exact weights the policy's folder lacks: the value head's, and all if the published
-    weights are rounded."""
-    return learner.head_parameters if learner.recipe.train.publish_dtype == "float32" else learner.parameters
+    """Return the parameters whose exact weights the policy's folder lacks: all if the published weights are rounded."""
+    return learner.unpublished if learner.recipe.train.publish_dtype == "float32" else learner.parameters
 
 
 def _shards(tensors: dict[str, torch.Tensor]) -> Iterator[dict[str, torch.Tensor]]:

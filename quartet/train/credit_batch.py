@@ -56,11 +56,11 @@ class CreditBatch:
     entropies_T: np.ndarray | None = None
     """Entropies in nats, from a forward pass: NaN at tokens that are too old; None if no credit method needs them."""
     reference_logprobs_T: np.ndarray | None = None
-    """Log-probs under the policy that the run started from; NaN and None as for `entropies_T`."""
+    """Log-probs under the reference policy; NaN and None as for `entropies_T`."""
     teacher_logprobs_T: np.ndarray | None = None
     """Log-probs under the teacher; NaN and None as for `entropies_T`."""
     values_T: np.ndarray | None = None
-    """Value head's estimate of the return, made before each token; NaN and None as for `entropies_T`."""
+    """Critic's estimate of the return, made before each token; NaN and None as for `entropies_T`."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Output: metrics that the part declares, without the prefix `train/`."""
     groups_C: np.ndarray = field(init=False)

@@ -6,7 +6,7 @@ at only a few percent of the positions.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from transformers import PreTrainedModel
@@ -15,7 +15,9 @@ from quartet.errors import ConfigError
 from quartet.train.branch_attention import attending_by_branch
 from quartet.train.microbatch import Microbatch
 from quartet.train.sight import Sight
-from quartet.train.value_head import ValueHead
+
+if TYPE_CHECKING:
+    from quartet.train.critic.base import Critic
 
 
 class Scores(NamedTuple):
@@ -24,7 +26,7 @@ class Scores(NamedTuple):
     entropies_T: torch.Tensor
     """Entropies of the full distribution at temperature 1, in nats."""
     values_T: torch.Tensor | None = None
-    """Value head's estimate of the return, made before each token; None without a value head."""
+    """Critic's estimate of the return, made before each token; None without a critic."""
 
 
 def score(
@@ -32,24 +34,15 @@ def score(
     microbatch: Microbatch,
     sight: Sight | None = None,
     *,
-    value_head: ValueHead | None = None,
+    critic: "Critic | None" = None,
     entropy_gradient: bool = False,
 ) -> Scores:
     """Run one forward pass and return the scores of the microbatch's T trained tokens.
 
     `sight` supplies the pictures for a model that reads pictures. With `entropy_gradient`, the entropies carry a
     gradient. Padding is on the right, so with causal attention no real token attends to it.
-
-    The pass goes through the model's own `forward`, since FSDP gathers and shards weights there.
     """
-    with attending_by_branch(model, microbatch) as mask_and_branches, _head_at(model, microbatch.sources_T) as hidden:
-        logits_TV = model(
-            input_ids=microbatch.ids_BL,
-            position_ids=microbatch.position_ids_BL,
-            use_cache=False,
-            **(sight.inputs(microbatch) if sight else {}),
-            **mask_and_branches,
-        ).logits.float()
+    logits_TV, hidden_TD = forward(model, microbatch, sight)
     if sight is not None:
         logits_TV = sight.without_placeholders(logits_TV)
     scaled_TV = (logits_TV / microbatch.temperatures_T.unsqueeze(1)).log_softmax(dim=-1)
@@ -57,7 +50,32 @@ def score(
     with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
         plain_TV = logits_TV.log_softmax(dim=-1)
         entropies_T = -(plain_TV.exp() * plain_TV).sum(dim=-1)
-    return Scores(logprobs_T, entropies_T, value_head(*hidden) if value_head is not None else None)
+    return Scores(logprobs_T, entropies_T, critic.values(microbatch, lambda: hidden_TD) if critic else None)
+
+
+def forward(
+    model: PreTrainedModel, microbatch: Microbatch, sight: Sight | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the logits `[T, V]` and the hidden states `[T, D]` that predict the microbatch's tokens.
+
+    The pass goes through the model's own `forward`, since FSDP gathers and shards weights there.
+    """
+    with arguments(model, microbatch, sight) as given, _head_at(model, microbatch.sources_T) as hidden:
+        logits_TV = model(**given).logits.float()
+    return logits_TV, hidden[0]
+
+
+@contextmanager
+def arguments(model: PreTrainedModel, microbatch: Microbatch, sight: Sight | None) -> Iterator[dict[str, Any]]:
+    """Yield the arguments of the forward pass of a model, or of its decoder alone, inside the block."""
+    with attending_by_branch(model, microbatch) as mask_and_branches:
+        yield {
+            "input_ids": microbatch.ids_BL,
+            "position_ids": microbatch.position_ids_BL,
+            "use_cache": False,
+            **(sight.inputs(microbatch) if sight else {}),
+            **mask_and_branches,
+        }
 
 
 @contextmanager

@@ -59,9 +59,9 @@ class Microbatch:
     old_logprobs_T: torch.Tensor | None = None
     """Log-probs under the weights at the start of the train step; None if these weights have not changed yet."""
     reference_logprobs_T: torch.Tensor | None = None
-    """Log-probs under the policy that the run started from; None if no loss term needs them."""
+    """Log-probs under the reference policy; None if no loss term needs them."""
     old_values_T: torch.Tensor | None = None
-    """Values under the weights at the start of the train step; None without a value head or if `old_logprobs_T` is."""
+    """Values under the weights at the start of the train step; None without a critic or if `old_logprobs_T` is."""
     media: tuple[Media, ...] = ()
     """Pictures of the rows, in the order of their placeholders; a picture that branches share occurs once."""
 

@@ -1,4 +1,4 @@
-"""AdamW over a policy and its value head: one group of parameters each, with a common schedule."""
+"""AdamW over a policy and its critic: one group of parameters each, with a common schedule."""
 
 from typing import Any
 
@@ -6,17 +6,21 @@ import torch
 from transformers import PreTrainedModel
 
 from quartet.config import Train
-from quartet.train.value_head import ValueHead
+from quartet.train.critic.base import Critic
 
 FINAL_LEARNING_RATE_SHARE = 0.1
 
 
-def make_optimizer(model: PreTrainedModel, value_head: ValueHead | None, train: Train) -> torch.optim.AdamW:
-    """Return the optimizer; entry `peak` of a group is its peak learning rate. The policy's group is the first."""
-    groups: list[dict[str, Any]] = [{"params": list(model.parameters()), "peak": train.learning_rate}]
-    if value_head is not None:
-        own = {"peak": train.value_learning_rate, "weight_decay": 0.0}
-        groups.append({"params": list(value_head.parameters()), **own})
+def make_optimizer(model: PreTrainedModel, critic: Critic | None, train: Train) -> torch.optim.AdamW:
+    """Return the optimizer. The policy's group is the first.
+
+    Entry `peak` of a group is its peak learning rate, `start` the number of optimizer steps before it begins to learn.
+    """
+    start = critic.settings.warmup_steps if critic else 0
+    groups: list[dict[str, Any]] = [{"params": list(model.parameters()), "peak": train.learning_rate, "start": start}]
+    if critic is not None:
+        own = {"peak": critic.settings.learning_rate, "start": 0, "weight_decay": 0.0}
+        groups.append({"params": list(critic.module.parameters()), **own})
     return torch.optim.AdamW(
         groups,
         lr=train.learning_rate,
@@ -24,6 +28,18 @@ def make_optimizer(model: PreTrainedModel, value_head: ValueHead | None, train: 
         weight_decay=train.weight_decay,
         fused=True,
     )
+
+
+def set_learning_rates(optimizer: torch.optim.Optimizer, train: Train, optimizer_step: int) -> None:
+    """Set each group's learning rate for the optimizer step with this number, from 1.
+
+    A group that does not learn yet loses its gradient, so that AdamW changes neither its weights nor its moments.
+    """
+    for group in optimizer.param_groups:
+        own_step = max(0, optimizer_step - group["start"])
+        group["lr"] = scheduled(group["peak"], train, own_step)
+        for parameter in group["params"] if own_step == 0 else ():
+            parameter.grad = None
 
 
 def scheduled(peak: float, train: Train, optimizer_step: int) -> float:
@@ -37,7 +53,7 @@ def scheduled(peak: float, train: Train, optimizer_step: int) -> float:
 def clip_gradients(optimizer: torch.optim.Optimizer, bound: float) -> list[float]:
     """Clip the gradient of each group to the norm `bound`; return the norms before clipping.
 
-    Each group is clipped by itself, so that a large gradient of the value head does not shorten the policy's step.
+    Each group is clipped by itself, so that a large gradient of the critic does not shorten the policy's step.
     """
     clip = torch.nn.utils.clip_grad_norm_
     return [float(clip(group["params"], bound, foreach=True)) for group in optimizer.param_groups]

@@ -6,9 +6,9 @@ from quartet.errors import ConfigError, nearest
 
 PASSES = {
     "entropies": "the entropy of the distribution that each token was drawn from, at temperature 1",
-    "reference": "log-probs under the policy that the run started from",
+    "reference": "log-probs under the reference policy: the one that the run started from, or a moving one",
     "teacher": "log-probs under a teacher's policy",
-    "values": "the value head's estimate of the return before each token",
+    "values": "the critic's estimate of the return before each token",
 }
 """Name of each pass -> its result for each trained token."""
 

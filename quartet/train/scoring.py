@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,13 +17,13 @@ from quartet.policy.rope import refuse_length_dependent_rope
 from quartet.train.aggregation import token_weights
 from quartet.train.assign import Passes
 from quartet.train.branch_attention import attends_everywhere
-from quartet.train.forward import Scores, score
+from quartet.train.critic.base import Critic
+from quartet.train.forward import Scores, forward, score
 from quartet.train.linear import train_by_the_faster_library
 from quartet.train.microbatch import Microbatch, collate
 from quartet.train.packing import Branch
 from quartet.train.rows import Row, in_chunks, share_prompts
 from quartet.train.sight import Sight
-from quartet.train.value_head import ValueHead
 
 Plan = list[list[Microbatch]]
 """One list of microbatches for each minibatch, in the order of training."""
@@ -34,7 +35,7 @@ class Scorer:
     def __init__(
         self,
         model: PreTrainedModel,
-        value_head: ValueHead | None,
+        critic: Critic | None,
         recipe: Recipe,
         frozen: Mapping[str, PreTrainedModel],
         sight: Sight | None,
@@ -42,9 +43,11 @@ class Scorer:
         for scored in (model, *frozen.values()):
             refuse_length_dependent_rope(scored.config.get_text_config(), recipe.engine.max_context_tokens)
             train_by_the_faster_library(scored)
+        if critic is not None:
+            train_by_the_faster_library(critic.module)
         self.packed = all(map(attends_everywhere, (model, *frozen.values())))
         """True if the branches of a microbatch are packed into one row."""
-        self._model, self._value_head, self._recipe = model, value_head, recipe
+        self._model, self._critic, self._recipe = model, critic, recipe
         self._frozen, self._sight = frozen, sight
 
     def plan(self, branches: Sequence[Branch], train_step: int, needs: Set[str], progress: Callable[[], None]) -> Plan:
@@ -69,19 +72,15 @@ class Scorer:
 
     def passes(self, needs: Set[str], branches: Sequence[Branch], progress: Callable[[], None]) -> Passes:
         """Return the results of the forward passes `needs`, in nats, under the present weights."""
-        found: dict[str, list[np.ndarray]] = {}
-        if "entropies" in needs:
-            found["entropies"] = self._each_token(self._model, branches, lambda scores: scores.entropies_T, progress)
-        if "values" in needs:
-            found["values"] = self._each_token(self._model, branches, _values, progress)
-        for name in sorted(needs & {"reference", "teacher"}):
-            found[name] = self._each_token(self.frozen(name), branches, lambda scores: scores.logprobs_T, progress)
-        return found
+        columns = {"entropies": lambda one: self._under(self._model, one).entropies_T, "values": self._values}
+        return {
+            name: self._each_token(columns.get(name) or partial(self._logprobs_under, name), branches, progress)
+            for name in sorted(needs)
+        }
 
     def score(self, microbatch: Microbatch, *, entropy_gradient: bool = False) -> Scores:
-        """Score a microbatch under the trained policy; with values if there is a value head."""
-        head = self._value_head
-        return score(self._model, microbatch, self._sight, value_head=head, entropy_gradient=entropy_gradient)
+        """Score a microbatch under the trained policy; with values if there is a critic."""
+        return score(self._model, microbatch, self._sight, critic=self._critic, entropy_gradient=entropy_gradient)
 
     def frozen(self, name: str) -> PreTrainedModel:
         """Return the policy for the pass `name`. Raises `ConfigError` if it was not given."""
@@ -91,16 +90,12 @@ class Scorer:
 
     @torch.no_grad()
     def _each_token(
-        self,
-        model: PreTrainedModel,
-        branches: Sequence[Branch],
-        column: Callable[[Scores], torch.Tensor],
-        progress: Callable[[], None],
+        self, column: Callable[[Microbatch], torch.Tensor], branches: Sequence[Branch], progress: Callable[[], None]
     ) -> list[np.ndarray]:
-        """Return for each branch the values of its trained tokens in one column of the scores."""
+        """Return for each branch the values of its trained tokens that `column` computes for a microbatch."""
         found: dict[int, np.ndarray] = {}
         for rows in self._chunks(branches):
-            values_T = column(self._under(model, self._collated(rows))).cpu().numpy()
+            values_T = column(self._collated(rows)).cpu().numpy()
             in_order = [branch for row in rows for branch in row.branches]
             ends = np.cumsum([branch.num_trained_tokens for branch in in_order])
             found |= dict(zip(map(id, in_order), np.split(values_T, ends[:-1]), strict=True))
@@ -111,20 +106,29 @@ class Scorer:
     def _scored(self, plan: Plan, model: PreTrainedModel, name: str, progress: Callable[[], None]) -> Plan:
         """Return the plan with the log-probs under `model` in the microbatches' field `name`.
 
-        If `model` is the trained one, the values of its value head become the old values.
+        If `model` is the trained one, the critic's values become the old values.
         """
         scored: Plan = []
         for minibatch in plan:
             scored.append([])
             for microbatch in minibatch:
-                scores = self._under(model, microbatch)
-                old_values = {"old_values_T": scores.values_T} if model is self._model else {}
+                is_trained = model is self._model
+                scores = self.score(microbatch) if is_trained else self._under(model, microbatch)
+                old_values = {"old_values_T": scores.values_T} if is_trained else {}
                 scored[-1].append(replace(microbatch, **{name: scores.logprobs_T}, **old_values))
                 progress()
         return scored
 
     def _under(self, model: PreTrainedModel, microbatch: Microbatch) -> Scores:
-        return self.score(microbatch) if model is self._model else score(model, microbatch, self._sight)
+        return score(model, microbatch, self._sight)
+
+    def _logprobs_under(self, name: str, microbatch: Microbatch) -> torch.Tensor:
+        return self._under(self.frozen(name), microbatch).logprobs_T
+
+    def _values(self, microbatch: Microbatch) -> torch.Tensor:
+        """Return the critic's values; a critic of its own needs no forward pass of the policy."""
+        assert self._critic is not None, "a credit that needs values comes with a loss term that trains a critic"
+        return self._critic.values(microbatch, lambda: forward(self._model, microbatch, self._sight)[1])
 
     def _chunks(self, branches: Sequence[Branch]) -> Iterator[list[Row]]:
         weights = token_weights(branches, self._recipe.loss)
@@ -135,11 +139,6 @@ class Scorer:
     def _collated(self, rows: Sequence[Row]) -> Microbatch:
         positions = self._sight.positions if self._sight else None
         return collate(rows, packed=self.packed, positions=positions).to(self._model.device)
-
-
-def _values(scores: Scores) -> torch.Tensor:
-    assert scores.values_T is not None, "a credit that needs values comes with a loss term that trains them"
-    return scores.values_T
 
 
 def _num_groups(branches: Sequence[Branch]) -> int:

@@ -13,22 +13,27 @@ from transformers import PreTrainedModel
 
 from quartet.config import Recipe
 from quartet.errors import QuartetError
+from quartet.registry import build
 from quartet.train.aggregation import COMPARED
 from quartet.train.assign import Passes
+from quartet.train.critic.base import Critic
 from quartet.train.gap import gap_means, gap_sums
 from quartet.train.loss.base import LossInput
 from quartet.train.loss_input import loss_input
 from quartet.train.microbatch import Microbatch
+from quartet.train.moving_reference import MovingReference
 from quartet.train.objective import Facts, Objective, means, used, with_weights
-from quartet.train.optimizer import clip_gradients, make_optimizer, scheduled
+from quartet.train.optimizer import clip_gradients, make_optimizer, set_learning_rates
 from quartet.train.packing import Branch
 from quartet.train.scoring import Plan, Scorer
 from quartet.train.sight import Sight
-from quartet.train.value_head import ValueHead
 
 Witness = Callable[[Microbatch, torch.Tensor, torch.Tensor], None]
 """Callback that receives each microbatch of the first epoch, with the old log-probs `[T]` and entropies `[T]` of its
 tokens, in nats."""
+
+NORMS = ("gradient_norm", "critic_gradient_norm")
+"""Metrics of the norms of the optimizer's groups; a policy without a critic has one group."""
 
 
 class NonFiniteError(QuartetError):
@@ -52,36 +57,53 @@ class Learner:
         self._objective = Objective(recipe.loss)
         # In eval mode, since dropout would add noise to the ratio of new to old probability.
         self.model, self.recipe, self.frozen = model.eval(), recipe, frozen
-        self.value_head = _value_head_of(model) if "values" in self._objective.needs else None
-        self.scorer = Scorer(model, self.value_head, recipe, frozen, sight)
+        self.critic: Critic | None = None
+        if "values" in self._objective.needs:
+            self.critic = build(recipe.critic, model, sight)
+        self.scorer = Scorer(model, self.critic, recipe, frozen, sight)
+        self.moving_reference: MovingReference | None = None
         if "reference" in self._objective.needs:
             self.scorer.frozen("reference")
+        if "reference" in frozen and recipe.reference.train_steps_per_move:
+            self.moving_reference = MovingReference(frozen["reference"], model, recipe.reference)
         self.optimizer_step = 0
-        self.optimizer = make_optimizer(model, self.value_head, recipe.train)
+        self.optimizer = make_optimizer(model, self.critic, recipe.train)
 
     @property
-    def head_parameters(self) -> dict[str, torch.nn.Parameter]:
-        """Parameters of the value head by name; the policy's folder does not hold them."""
-        return {} if self.value_head is None else dict(self.value_head.named_parameters(prefix="value_head"))
+    def unpublished(self) -> dict[str, torch.nn.Parameter]:
+        """Parameters that the policy's folder does not hold, by name: those of the critic and of a moving reference."""
+        found: dict[str, torch.nn.Parameter] = {}
+        if self.critic is not None:
+            found |= self.critic.module.named_parameters(prefix="critic")
+        if self.moving_reference is not None:
+            found |= self.moving_reference.model.named_parameters(prefix="reference")
+        return found
 
     @property
     def parameters(self) -> dict[str, torch.nn.Parameter]:
-        """All trained parameters by name."""
-        return dict(self.model.named_parameters()) | self.head_parameters
+        """All parameters that a train step changes, by name."""
+        return dict(self.model.named_parameters()) | self.unpublished
 
     def reset(self) -> None:
-        """Delete the optimizer's moments and set the value head to 0, as before the first step."""
+        """Return to the state before the first step, for a model at its initial weights.
+
+        The optimizer has no moments then, the critic is new, and the reference equals the model.
+        """
         self.optimizer_step = 0
         self.optimizer.state.clear()
-        if self.value_head is not None:
-            self.value_head.reset()
+        if self.critic is not None:
+            self.critic.reset(self.model)
+        if self.moving_reference is not None:
+            self.moving_reference.reset()
 
     def plan(self, branches: Sequence[Branch], train_step: int, progress: Callable[[], None]) -> Plan:
         """Return the minibatches of a train step, with the passes that the loss needs; see `Scorer.plan`."""
         return self.scorer.plan(branches, train_step, self._objective.needs, progress)
 
     def update(self, plan: Plan, progress: Callable[[], None], witness: Witness | None = None) -> dict[str, float]:
-        """Take all optimizer steps of one train step. Return metrics, averaged over them and weighted like the loss.
+        """Take all optimizer steps of one train step. Return metrics, weighted like the loss.
+
+        A metric is averaged over the optimizer steps that have it.
 
         `gap_k1_nats` and `gap_k3_nats`, between engine and trainer, are over fresh tokens only. `computed_tokens`
         counts the positions of one epoch, with padding, and shared prefixes once. An empty plan, as for a batch of
@@ -89,14 +111,14 @@ class Learner:
 
         Raises `NonFiniteError` before the optimizer step that would have used the bad gradient.
         """
-        totals: Counter[str] = Counter()
-        steps = 0
+        totals, steps = Counter[str](), Counter[str]()
         for epoch in range(self.recipe.train.epochs):
             for minibatch in plan:
-                totals.update(self._optimizer_step(minibatch, progress, witness if epoch == 0 else None))
-                steps += 1
+                found = self._optimizer_step(minibatch, progress, witness if epoch == 0 else None)
+                totals.update(found)
+                steps.update(found.keys())
         gap = gap_means(totals)
-        metrics = {name: float(total) / steps for name, total in totals.items()} | gap
+        metrics = {name: float(total) / steps[name] for name, total in totals.items()} | gap
         metrics["computed_tokens"] = sum(microbatch.ids_BL.numel() for minibatch in plan for microbatch in minibatch)
         if second_moment := metrics.pop("importance_square_mean", 0.0):
             metrics["effective_sample_fraction"] = metrics["importance_mean"] ** 2 / second_moment
@@ -116,8 +138,7 @@ class Learner:
     ) -> dict[str, float]:
         metrics = self._gradient(minibatch, progress, witness)
         self.optimizer_step += 1
-        for group in self.optimizer.param_groups:
-            group["lr"] = scheduled(group["peak"], self.recipe.train, self.optimizer_step)
+        set_learning_rates(self.optimizer, self.recipe.train, self.optimizer_step)
         self.optimizer.step()
         return {**metrics, "learning_rate": self.optimizer.param_groups[0]["lr"]}
 
@@ -133,14 +154,15 @@ class Learner:
         for microbatch, facts in zip(minibatch, self._facts(minibatch, progress), strict=True):
             totals.update(self._backward(microbatch, witness, facts))
             progress()
-        grad_norm, *of_head = clip_gradients(self.optimizer, self.recipe.train.max_grad_norm)
-        if not all(map(math.isfinite, (totals["loss"], grad_norm, *of_head))):
+        norms = clip_gradients(self.optimizer, self.recipe.train.max_grad_norm)
+        numbers = {"loss": totals["loss"], **dict(zip(NORMS, norms, strict=False))}
+        if not all(map(math.isfinite, numbers.values())):
             raise NonFiniteError(
-                f"optimizer step {self.optimizer_step + 1}: loss {totals['loss']}, gradient norm {grad_norm}"
-                + "".join(f", of the value head {norm}" for norm in of_head),
+                f"optimizer step {self.optimizer_step + 1}: "
+                + ", ".join(f"{name} {number}" for name, number in numbers.items()),
                 "lower train.learning_rate or a term's importance_cap, or look at the batch's rewards and log-probs",
             )
-        return {**means(totals), "gradient_norm": grad_norm}
+        return {**means(totals), **numbers}
 
     @torch.no_grad()
     def _facts(self, minibatch: Sequence[Microbatch], progress: Callable[[], None]) -> Sequence[Facts | None]:
@@ -168,7 +190,3 @@ class Learner:
         metrics |= with_weights({"entropy_nats": (compared_T * scores.entropies_T).sum().item()}, compared_T)
         torch.autograd.backward(loss)
         return {"loss": loss.item(), **metrics}
-
-
-def _value_head_of(model: PreTrainedModel) -> ValueHead:
-    return ValueHead(model.config.get_text_config().hidden_size).to(model.device)

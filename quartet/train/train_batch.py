@@ -37,6 +37,8 @@ def train_batch(
     packed, plan = _prepare(batch, learner, recipe, credits, progress, phases)
     with phases("update"):
         metrics = learner.update(plan, progress, witness)
+        if learner.moving_reference is not None:
+            learner.moving_reference.follow(batch.train_step)
     return packed, metrics
 
 

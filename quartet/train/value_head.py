@@ -1,25 +1,37 @@
-"""Value head: it estimates the return, computed from the hidden state that predicts a token."""
+"""Weights of critics."""
+
+import copy
+from typing import cast
 
 import torch
+from transformers import PreTrainedModel
+
+from quartet.train.forward import arguments
+from quartet.train.microbatch import Microbatch
+from quartet.train.sight import Sight
 
 
 class ValueHead(torch.nn.Module):
-    """Linear function of the hidden state, 0 at first.
-
-    No gradient flows from the head into the policy: the policy learns from advantages alone, and the errors of an
-    untrained head do not change its hidden states (VL-DAC, arXiv 2508.04280).
-    """
+    """Linear function of the hidden state, 0 at first."""
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()
         self.weight_D = torch.nn.Parameter(torch.zeros(hidden_size))
         self.bias = torch.nn.Parameter(torch.zeros(()))
 
-    def reset(self) -> None:
-        """Return to the estimate 0."""
-        with torch.no_grad():
-            self.weight_D.zero_()
-            self.bias.zero_()
-
     def forward(self, hidden_TD: torch.Tensor) -> torch.Tensor:
-        return hidden_TD.detach().float() @ self.weight_D + self.bias
+        return hidden_TD.float() @ self.weight_D + self.bias
+
+
+class DecoderWithHead(torch.nn.Module):
+    """Copy of a policy's layers, without its output matrix, and a value head."""
+
+    def __init__(self, policy: PreTrainedModel) -> None:
+        super().__init__()
+        self.decoder = cast(PreTrainedModel, copy.deepcopy(policy.base_model))
+        self.head = ValueHead(policy.config.get_text_config().hidden_size)
+
+    def forward(self, microbatch: Microbatch, sight: Sight | None) -> torch.Tensor:
+        with arguments(self.decoder, microbatch, sight) as given:
+            hidden_BLD = self.decoder(**given).last_hidden_state
+        return self.head(hidden_BLD.flatten(0, 1).index_select(0, microbatch.sources_T))

@@ -158,7 +158,7 @@ def test_distillation_has_its_least_loss_at_the_teacher() -> None:
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("gae", "trains a value head"), ("vl_dac", "trains a value head"), ("distillation", "has no teacher")],
+    [("gae", "trains a critic"), ("vl_dac", "trains a critic"), ("distillation", "has no teacher")],
 )
 def test_without_its_pass_a_credit_is_refused_when_the_recipe_is_read(name: str, reason: str) -> None:
     whole = {"name": "t", "model": {"path": "none"}, "env": {"name": "bandit"}, "credit": name}

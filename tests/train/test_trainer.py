@@ -39,6 +39,13 @@ from quartet.types import Batch, Policy, ReplayRule, RolloutPlan, Trajectory
 RecipeBuilder = Callable[..., Recipe]
 TRAIN = {"groups_per_batch": 2, "learning_rate": 0.01, "minibatches": 2}
 ACTOR_CRITIC = {"credit": "gae", "loss": {"terms": ["ppo_clip", "value"]}}
+OWN_MODELS = {
+    "credit": "gae",
+    "critic": {"name": "model", "warmup_steps": 1},
+    "loss": {"terms": ["ppo_clip", "value", "kl"]},
+    "reference": {"train_steps_per_move": 1, "move_share": 0.5},
+}
+"""A critic of its own in its warm-up, and a reference that follows the policy."""
 
 
 class Run:
@@ -254,6 +261,18 @@ def test_metrics_that_are_not_finite_leave_the_ledger_readable(tmp_path: Path, r
     assert [metrics[name] for name in ("nan_nats", "infinite_nats", "tensor_nats")] == [None, None, 0.5]
 
 
+def test_the_warm_up_of_a_critic_publishes_the_unchanged_policy(tmp_path: Path, recipe: RecipeBuilder) -> None:
+    """Two optimizer steps per train step: the first train step is the critic's, the second the policy's too."""
+    run = Run(tmp_path / "run", recipe(train=TRAIN, critic={"warmup_steps": 2}, **ACTOR_CRITIC))
+    trainer = run.trainer()
+    for version in range(2):
+        run.feed(group(10, version=version), group(20, version=version))
+        assert trainer.train_one()
+    assert run.ledger.policies.latest().version == 2
+    assert same(run.weights(0), run.weights(1))
+    assert not same(run.weights(1), run.weights(2))
+
+
 def test_old_checkpoints_go_after_the_commit(run: Run) -> None:
     trainer = run.trainer()
     for version in range(4):
@@ -267,10 +286,11 @@ def test_old_checkpoints_go_after_the_commit(run: Run) -> None:
 ROUNDED = {"train": TRAIN | {"publish_dtype": "bfloat16"}}
 
 
-@pytest.mark.parametrize("method", [{}, ACTOR_CRITIC, ROUNDED, ROUNDED | ACTOR_CRITIC])
+@pytest.mark.parametrize("method", [{}, ROUNDED, OWN_MODELS, ROUNDED | ACTOR_CRITIC])
 def test_a_new_trainer_goes_on_bit_for_bit(tmp_path: Path, recipe: RecipeBuilder, method: dict[str, Any]) -> None:
     """The checkpoints are written by a thread; rounded policies do not hold the exact weights."""
-    run, other = (Run(tmp_path / name, recipe(**{"train": TRAIN} | method)) for name in ("run", "other"))
+    setting = recipe(**{"train": TRAIN, "model": {"path": str(tmp_path / "run" / "initial")}} | method)
+    run, other = (Run(tmp_path / name, setting) for name in ("run", "other"))
     batches = [(group(10), group(20)), (group(30), group(12))]
     uninterrupted = run.trainer()
     for batch in batches:

@@ -29,26 +29,27 @@ def learner_of(recipe: Recipe, seed: int = 0) -> Learner:
     """A learner whose head is not zero."""
     learner = Learner(make_model(), recipe)
     torch.manual_seed(seed)
-    for parameter in learner.head_parameters.values():
+    for parameter in learner.unpublished.values():
         torch.nn.init.normal_(parameter.data, std=0.3)
     return learner
 
 
 def test_a_policy_without_a_term_for_values_has_no_head(recipe: RecipeBuilder) -> None:
-    assert Learner(make_model(), recipe()).head_parameters == {}
-    head = Learner(make_model(), recipe(loss=ACTOR_CRITIC)).head_parameters
+    assert Learner(make_model(), recipe()).unpublished == {}
+    head = Learner(make_model(), recipe(loss=ACTOR_CRITIC)).unpublished
     assert head and not any(parameter.any() for parameter in head.values())
 
 
 def test_a_value_is_a_linear_function_of_the_hidden_state_before_the_token(recipe: RecipeBuilder) -> None:
     learner = learner_of(recipe(loss=ACTOR_CRITIC))
     branches = branches_of(trajectories(), learner.recipe)
-    assert learner.value_head is not None
+    assert learner.critic is not None
+    head = learner.critic.module
     for branch, found in zip(branches, learner.passes({"values"}, branches, nothing)["values"], strict=True):
         with torch.no_grad():
             hidden_LD = learner.model.model(input_ids=torch.from_numpy(branch.ids_L)[None]).last_hidden_state[0]
         before = np.flatnonzero(branch.trained_L) - 1
-        expected = hidden_LD[before] @ learner.value_head.weight_D + learner.value_head.bias
+        expected = hidden_LD[before] @ head.weight_D + head.bias
         np.testing.assert_allclose(found, expected.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
@@ -60,7 +61,7 @@ def test_values_train_the_head_and_leave_the_policy_alone(recipe: RecipeBuilder)
         learner._backward(microbatch)
     assert all(parameter.grad is None or not parameter.grad.any() for parameter in learner.model.parameters())
     returns = np.concatenate([branch.returns_L[branch.trained_L] for branch in branches]).astype(float)
-    for parameter in learner.head_parameters.values():
+    for parameter in learner.unpublished.values():
         assert parameter.grad is not None and parameter.grad.abs().max() > 1e-3
         place = int(parameter.grad.abs().argmax())
         losses = []
@@ -85,7 +86,7 @@ def test_the_policy_learns_alike_with_and_without_a_term_for_values(recipe: Reci
 
 def test_old_values_are_those_of_the_start_of_the_train_step(recipe: RecipeBuilder) -> None:
     """With two epochs they are recorded; in the second the clip bounds what a value may move."""
-    setting = recipe(loss=ACTOR_CRITIC, train={"epochs": 2, "value_learning_rate": 0.1})
+    setting = recipe(loss=ACTOR_CRITIC, train={"epochs": 2}, critic={"learning_rate": 0.1})
     learner = learner_of(setting)
     branches = branches_of(trajectories(), setting)
     values = np.concatenate(learner.passes({"values"}, branches, nothing)["values"])
@@ -113,15 +114,15 @@ def test_resume_is_bit_exact_with_the_head(recipe: RecipeBuilder, tmp_path: Path
     for learner in (trained, resumed):
         train(learner, 2)
     assert all(torch.equal(value, resumed.parameters[name]) for name, value in trained.parameters.items())
-    assert trained.head_parameters.keys() == {"value_head.weight_D", "value_head.bias"}
+    assert trained.unpublished.keys() == {"critic.weight_D", "critic.bias"}
     trained.reset()
-    assert not any(parameter.any() for parameter in trained.head_parameters.values())
+    assert not any(parameter.any() for parameter in trained.unpublished.values())
 
 
 def test_a_checkpoint_without_a_head_is_not_loaded_into_one(recipe: RecipeBuilder, tmp_path: Path) -> None:
     folder, other = checkpoint_folder(tmp_path, 1, 1), checkpoint_folder(tmp_path, 2, 2)
     write_checkpoint(folder, take_snapshot(Learner(make_model(), recipe()), 1))
-    with pytest.raises(CheckpointError, match="has no 'value_head"):
+    with pytest.raises(CheckpointError, match="has no 'critic"):
         load_checkpoint(folder, Learner(make_model(), recipe(loss=ACTOR_CRITIC)))
     write_checkpoint(other, take_snapshot(Learner(make_model(), recipe(loss=ACTOR_CRITIC)), 2))
     with pytest.raises(CheckpointError, match="belongs to another model"):
@@ -131,8 +132,7 @@ def test_a_checkpoint_without_a_head_is_not_loaded_into_one(recipe: RecipeBuilde
 @pytest.mark.parametrize("name", ["gae", "vl_dac"])
 def test_values_of_the_states_are_learned(recipe: RecipeBuilder, name: str) -> None:
     """Two prompts whose answers earn 1 and -1: the values explain hardly anything at first, and then nearly all."""
-    train = {"value_learning_rate": 0.1, "learning_rate": 1e-9}
-    setting = recipe(credit=name, loss=ACTOR_CRITIC, train=train)
+    setting = recipe(credit=name, loss=ACTOR_CRITIC, train={"learning_rate": 1e-9}, critic={"learning_rate": 0.1})
     learner, part = Learner(make_model(), setting), build(setting.credit)
 
     def train_step(number: int) -> float:
@@ -148,16 +148,16 @@ def test_values_of_the_states_are_learned(recipe: RecipeBuilder, name: str) -> N
 def test_tokens_without_a_return_never_train_the_head(recipe: RecipeBuilder) -> None:
     """Answers of four tokens, of which the first has a return, in two epochs of two minibatches: the head ends where it
     ends if the other tokens have the weight 0, although their values move after the first optimizer step."""
-    train = {"value_learning_rate": 0.1, "minibatches": 2, "epochs": 2}
-    setting = recipe(credit="vl_dac", loss={"terms": ["value"]}, train=train)
+    train, critic = {"minibatches": 2, "epochs": 2}, {"learning_rate": 0.1}
+    setting = recipe(credit="vl_dac", loss={"terms": ["value"]}, train=train, critic=critic)
     batch, heads, losses = rewarded(1, answer_tokens=4), [], []
     for change in (lambda microbatch: microbatch, targets_alone):
         learner = learner_of(setting)
-        before = torch.cat([one.detach().flatten() for one in learner.head_parameters.values()])
+        before = torch.cat([one.detach().flatten() for one in learner.unpublished.values()])
         packed = credited(batch, pack_batch(batch, 0), learner, [build(setting.credit)], nothing)
         plan = [[change(one) for one in minibatch] for minibatch in learner.plan(packed.branches, 1, nothing)]
         losses.append(learner.update(plan, nothing)["value_loss"])
-        heads.append(torch.cat([one.detach().flatten() for one in learner.head_parameters.values()]))
+        heads.append(torch.cat([one.detach().flatten() for one in learner.unpublished.values()]))
         assert (heads[-1] - before).abs().max() > 0.1
     torch.testing.assert_close(*heads)
     assert losses[0] == pytest.approx(losses[1])

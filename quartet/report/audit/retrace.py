@@ -70,7 +70,7 @@ class Retrace:
 
     def same_optimizer(self, checkpoint: Path) -> bool:
         """Return whether a checkpoint's optimizer state and weights equal the present ones, bit for bit."""
-        ours, twin = self._learner, Learner(copy.deepcopy(self._learner.model), self._recipe, self._learner.frozen)
+        ours, twin = self._learner, Learner(*copy.deepcopy((self._learner.model, self._recipe, self._learner.frozen)))
         load_checkpoint(checkpoint, twin)
         pairs = list(zip(ours.parameters.values(), twin.parameters.values(), strict=True))
         if not all(torch.equal(one, other) for one, other in pairs):

@@ -29,7 +29,7 @@ class Credit(Part):
         require_passes(f"the credit {cls.__name__}", cls.needs)
         terms: list[Any] = [find("loss_term", term.name) for term in recipe.loss.terms]
         if "values" in cls.needs and not any("values" in term.needs for term in terms):
-            what = f"the credit {cls.__name__} needs values, but no loss term trains a value head"
+            what = f"the credit {cls.__name__} needs values, but no loss term trains a critic"
             raise ConfigError(what, "add 'value' to loss.terms")
         if "teacher" in cls.needs and not getattr(settings, "teacher", ""):
             raise ConfigError(f"the credit {cls.__name__} has no teacher", "set credit.teacher to a policy's folder")

@@ -20,8 +20,8 @@ MAX_K3_NATS = 10.0
 class Kl(LossTerm):
     """Mean over tokens, weighted as `loss.aggregation` says, of an estimate of KL(policy || reference) in nats.
 
-    The reference is the policy that the run started from. The term `kl_old` uses the policy at the start of each train
-    step instead.
+    The reference is the policy that the run started from, or a moving one (`[reference]`). The term
+    `kl_old` uses the policy at the start of each train step instead.
     """
 
     class Settings(Section):

@@ -1,0 +1,1 @@
+"""Critics, one per file: the estimate of the return before each token."""

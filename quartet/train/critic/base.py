@@ -1,0 +1,70 @@
+"""Interface of critics: the estimate of the return before each token, which a credit may need."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from quartet.config.section import PositiveFloat, Section
+from quartet.errors import ConfigError
+from quartet.part import Part
+from quartet.registry import find
+
+if TYPE_CHECKING:  # the command line validates a recipe without loading torch
+    import torch
+    from transformers import PreTrainedModel
+
+    from quartet.config import Recipe
+    from quartet.train.microbatch import Microbatch
+    from quartet.train.sight import Sight
+
+
+class Critic(Part):
+    """Value function of one policy. The loss terms that need the pass `values` train it.
+
+    Its weights are a group of the optimizer with a learning rate and a gradient bound of their own. A checkpoint holds
+    them, a published policy does not.
+    """
+
+    class Settings(Section):
+        learning_rate: PositiveFloat = 1e-3
+        """Peak learning rate of the critic, with the warmup and decay of `train`."""
+        warmup_steps: Annotated[int, Field(ge=0)] = 0
+        """Optimizer steps at the start in which only the critic learns. Each of these train steps still publishes the
+        unchanged policy under a new version, as every train step publishes one."""
+
+    module: torch.nn.Module
+    """The critic's own weights."""
+
+    def __init__(self, settings: Any, policy: PreTrainedModel, sight: Sight | None = None) -> None:
+        """`policy` is at its initial weights, unless `module` is loaded from a checkpoint afterwards."""
+        super().__init__(settings)
+        self.sight = sight
+        self.module = self.start(policy).to(policy.device)
+
+    def reset(self, policy: PreTrainedModel) -> None:
+        """Return to the weights before the first step, for a policy at its initial weights."""
+        self.module.load_state_dict(self.start(policy).state_dict())
+
+    @abstractmethod
+    def start(self, policy: PreTrainedModel) -> torch.nn.Module:
+        """Return new weights for `policy`."""
+
+    @abstractmethod
+    def values(self, microbatch: Microbatch, hidden_TD: Callable[[], torch.Tensor]) -> torch.Tensor:
+        """Return the estimates for the microbatch's tokens `[T]`, made before each token.
+
+        `hidden_TD` returns the policy's hidden states that predict the tokens; a critic that does not call it saves the
+        policy's forward pass.
+        """
+
+    @classmethod
+    def check(cls, settings: Any, recipe: Recipe) -> None:
+        """Refuse a critic that was chosen, or given a warm-up, although no loss term trains it."""
+        terms: list[Any] = [find("loss_term", term.name) for term in recipe.loss.terms]
+        is_default = recipe.critic.name == type(recipe.critic)().name and not settings.warmup_steps
+        if not is_default and not any("values" in term.needs for term in terms):
+            raise ConfigError("the critic has no effect: no loss term trains it", "add 'value' to loss.terms")

@@ -1,0 +1,78 @@
+"""Moving reference: replaced or averaged after some train steps, part of a checkpoint, reset with the optimizer."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+from msgspec.structs import replace
+from test_step import nothing, trajectories
+from tiny_batches import make_batch, make_model
+
+from quartet.config import Recipe
+from quartet.ledger.checkpoints import checkpoint_folder
+from quartet.train.assign import credits_of
+from quartet.train.checkpoint import load_checkpoint, take_snapshot, write_checkpoint
+from quartet.train.step import Learner
+from quartet.train.train_batch import train_batch
+
+RecipeBuilder = Callable[..., Recipe]
+
+
+def learner_of(build: RecipeBuilder, **reference: float) -> Learner:
+    setting = build(loss={"terms": ["ppo_clip", "kl"]}, reference=reference, train={"learning_rate": 0.01})
+    return Learner(make_model(), setting, {"reference": make_model()})
+
+
+def train(learner: Learner, train_step: int) -> dict[str, float]:
+    credits = credits_of(learner.recipe)
+    batch = replace(make_batch(trajectories(seed=train_step)), train_step=train_step)
+    return train_batch(batch, learner, learner.recipe, credits, progress=nothing, phases=lambda _: nullcontext())[1]
+
+
+def weights(model: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def test_a_fixed_reference_stays_where_the_run_started(recipe: RecipeBuilder) -> None:
+    learner = learner_of(recipe)
+    for train_step in (1, 2):
+        train(learner, train_step)
+    assert torch.equal(weights(learner.frozen["reference"]), weights(make_model()))
+    assert not learner.unpublished
+
+
+def test_a_replaced_reference_is_the_policy_after_every_second_train_step(recipe: RecipeBuilder) -> None:
+    """So the divergence from it is 0 at the next step, and only there."""
+    learner = learner_of(recipe, train_steps_per_move=2)
+    divergences = []
+    for train_step in range(1, 5):
+        divergences.append(train(learner, train_step)["reference_kl_nats"])
+        same = torch.equal(weights(learner.frozen["reference"]), weights(learner.model))
+        assert same is (train_step % 2 == 0)
+    assert [abs(divergence) < 1e-6 for divergence in divergences] == [True, False, True, False]
+
+
+def test_an_averaged_reference_is_the_exponential_mean_of_the_policies(recipe: RecipeBuilder) -> None:
+    learner = learner_of(recipe, train_steps_per_move=1, move_share=0.25)
+    expected = weights(make_model())
+    for train_step in (1, 2, 3):
+        train(learner, train_step)
+        expected = 0.75 * expected + 0.25 * weights(learner.model)
+        torch.testing.assert_close(weights(learner.frozen["reference"]), expected)
+
+
+def test_a_resume_with_a_moving_reference_is_bit_exact(recipe: RecipeBuilder, tmp_path: Path) -> None:
+    trained, resumed = (learner_of(recipe, train_steps_per_move=1, move_share=0.25) for _ in range(2))
+    train(trained, 1)
+    folder = checkpoint_folder(tmp_path, 1, 1)
+    write_checkpoint(folder, take_snapshot(trained, 1))
+    resumed.model.load_state_dict(trained.model.state_dict())
+    load_checkpoint(folder, resumed)
+    for learner in (trained, resumed):
+        train(learner, 2)
+    assert all(torch.equal(value, resumed.parameters[name]) for name, value in trained.parameters.items())
+    assert any(name.startswith("reference.") for name in trained.parameters)
+    trained.model.load_state_dict(make_model().state_dict())
+    trained.reset()
+    assert torch.equal(weights(trained.frozen["reference"]), weights(make_model()))
