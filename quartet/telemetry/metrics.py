@@ -173,7 +173,11 @@ declare(
         "share of successes all of whose tokens are masked for staleness; they still count in the group's baseline",
     ),
     ("wholly_masked_failure_share", "1", "share of failures all of whose tokens are masked for staleness"),
-    ("low_entropy_tokens", "tokens", "response tokens that credit left out, as by `train.min_turn_entropy_percentile`"),
+    (
+        "credit_masked_tokens",
+        "tokens",
+        "response tokens that the credit left out, as by `train.min_turn_entropy_percentile` or `train.mask_truncated`",
+    ),
     ("trajectories", "trajectories", "trajectories in the batch"),
     ("replayed_trajectories", "trajectories", "stored successes of earlier groups in the batch"),
     ("groups", "groups", "groups in the batch"),

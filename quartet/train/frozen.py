@@ -1,5 +1,4 @@
-"""Load the policies that a train step evaluates but does not train: the policy that the run started from, and a
-teacher."""
+"""Load the policies that a train step evaluates but does not train by gradients: the reference and a teacher."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from transformers import PreTrainedModel
 from quartet.config import Recipe
 from quartet.errors import ConfigError
 from quartet.files.whole_folder import nothing
+from quartet.policy.kind.find import kind_of
 from quartet.policy.load import load_model
 from quartet.policy.tokenizer_files import load_tokenizer
 from quartet.train.assign import needs_of
@@ -21,8 +21,8 @@ def load_frozen(
 ) -> dict[str, PreTrainedModel]:
     """Return the policies for the passes `reference` and `teacher`, each only if a credit or the loss needs the pass.
 
-    The reference is `initial`, the policy that the run started from. Raise `ConfigError` for a teacher with another
-    vocabulary.
+    The reference is `initial`, the policy that the run started from; a checkpoint replaces the weights of a moving one.
+    Raise `ConfigError` for a teacher with another vocabulary, or if only one of teacher and policy reads pictures.
     """
     folders: dict[str, Path] = {}
     if "reference" in needs_of(credits) | Objective(recipe.loss).needs:
@@ -30,11 +30,21 @@ def load_frozen(
     for credit in credits:
         if "teacher" in credit.needs:
             folders["teacher"] = Path(credit.settings.teacher)
+            _require_same_inputs(folders["teacher"], initial)
             _require_vocabulary(folders["teacher"], initial, trust_remote_code=recipe.model.trust_remote_code)
     return {
         name: load_model(folder, trust_remote_code=recipe.model.trust_remote_code, on_progress=on_progress)
         for name, folder in folders.items()
     }
+
+
+def _require_same_inputs(teacher: Path, student: Path) -> None:
+    if kind_of(teacher).reads_pictures != kind_of(student).reads_pictures:
+        reader, other = (teacher, student) if kind_of(teacher).reads_pictures else (student, teacher)
+        raise ConfigError(
+            f"{reader} reads pictures and {other} reads only text: teacher and policy cannot score the same tokens",
+            "choose a teacher of the policy's kind",
+        )
 
 
 def _require_vocabulary(teacher: Path, student: Path, *, trust_remote_code: bool) -> None:

@@ -53,7 +53,7 @@ def batch_metrics(batch: Batch, packed: PackedBatch) -> dict[str, Any]:
         "trained_tokens": packed.trained_tokens,
         "masked_tokens": packed.masked_tokens,
         **masked_shares(packed.fresh_members),
-        "low_entropy_tokens": packed.response_tokens - packed.masked_tokens - packed.trained_tokens,
+        "credit_masked_tokens": packed.response_tokens - packed.masked_tokens - packed.trained_tokens,
         "sequence_tokens": packed.sequence_tokens,
     }
 

@@ -52,6 +52,19 @@ def test_an_anchor_is_no_success_of_its_group():
         assert (passed if isinstance(passed, str) else len(passed.members)) == verdict
 
 
+@pytest.mark.parametrize(
+    ("own", "anchor", "is_kept"),
+    [((0.0, 0.0), 1.0, True), ((1.0, 1.0), 1.0, False), ((1.0, 1.0), 0.5, False), ((0.0, 1.0), 1.0, True)],
+)
+def test_an_anchor_keeps_a_group_of_failures_and_is_not_compared(own, anchor, is_kept):
+    """Equal successes teach nothing, whatever reward the anchor has."""
+    solved = group(*rewards(*own))
+    stored = GroupMember(rollout_id=9, trajectory=rewards(anchor)[0], replay=ReplayRule.ANCHOR)
+    mixed = build(Filter.model_validate({"name": "mixed_outcome"}))
+    passed = mixed.apply(replace(solved, members=[*solved.members, stored]))
+    assert (passed != "equal_rewards") is is_kept
+
+
 def test_overlong_leaves_out_what_was_cut_off_or_too_long():
     members = [
         trajectory(TASK, reward=1.0),

@@ -88,3 +88,16 @@ def test_a_teacher_with_another_vocabulary_is_refused(tmp_path: Path, recipe: Re
     setting = recipe(credit={"name": "distillation", "teacher": str(tmp_path / "teacher")})
     with pytest.raises(ConfigError, match="another vocabulary"):
         load_frozen(setting, [build(setting.credit)], tmp_path / "start")
+
+
+@pytest.mark.parametrize("reader", ["start", "teacher"])
+def test_a_teacher_that_reads_other_inputs_than_the_policy_is_refused(
+    tmp_path: Path, recipe: RecipeBuilder, reader: str
+) -> None:
+    for name in ("start", "teacher"):
+        (tmp_path / name).mkdir()
+        kind = "qwen3_vl" if name == reader else "qwen3"
+        (tmp_path / name / "config.json").write_text(f'{{"model_type": "{kind}"}}')
+    setting = recipe(credit={"name": "distillation", "teacher": str(tmp_path / "teacher")})
+    with pytest.raises(ConfigError, match=rf"{reader} reads pictures and .* reads only text"):
+        load_frozen(setting, [build(setting.credit)], tmp_path / "start")

@@ -1,19 +1,21 @@
 """DPO on pairs inside a group: the closed form, which pairs there are, and pairs that are cut apart."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 from msgspec.structs import replace
-from tiny_batches import make_batch, make_call, make_trajectory
+from tiny_batches import make_batch, make_call, make_model, make_trajectory, pack
 
-from quartet.config import LossTerm
+from quartet.config import LossTerm, Recipe
 from quartet.errors import ConfigError
 from quartet.registry import build
 from quartet.train.loss.base import LossInput
 from quartet.train.microbatch import collate
 from quartet.train.packing import pack_batch
 from quartet.train.rows import share_prompts
+from quartet.train.step import Learner
 
 BETA = 0.5
 DPO = build(LossTerm.model_validate({"name": "dpo", "beta": BETA}))
@@ -109,7 +111,7 @@ def test_forks_are_refused(recipe) -> None:
 
 def test_without_a_pair_there_is_no_loss() -> None:
     loss, gradient, metrics = evaluated(rollouts((0, 0.1, [0.3, 0.1]), (0, 0.1, [0.7])))
-    assert (loss, gradient, metrics) == (0.0, [0.0] * 3, {"dpo_accuracy": 0.0, "dpo_margin_nats": 0.0})
+    assert (loss, gradient, metrics) == (0.0, [0.0] * 3, {})
 
 
 def test_a_member_without_a_token_of_weight_is_in_no_pair() -> None:
@@ -118,3 +120,21 @@ def test_a_member_without_a_token_of_weight_is_in_no_pair() -> None:
     alone = evaluated(rollouts((0, 1.0, [0.4]), (0, -1.0, [0.2])))
     assert evaluated(masked)[0] == pytest.approx(alone[0])
     assert evaluated(masked)[1] == pytest.approx([*alone[1], 0.0])
+
+
+def test_a_minibatch_without_a_pair_does_not_lower_the_mean_of_the_metrics(recipe: Callable[..., Recipe]) -> None:
+    """Two minibatches, of which one has the pair: accuracy and margin are those of that minibatch alone."""
+    metrics = []
+    for minibatches in (1, 2):
+        setting = recipe(loss={"terms": [{"name": "dpo", "beta": 1e-6}]}, train={"minibatches": minibatches})
+        learner = Learner(make_model(), setting, {"reference": make_model(seed=1)})
+        groups = [
+            [make_trajectory([make_call([1, 2], [token])], reward) for token, reward in ((3, 1.0), (4, other))]
+            for other in (0.0, 1.0)
+        ]
+        branches = pack(make_batch(groups), credit=setting.credit).branches
+        metrics.append(learner.update(learner.plan(branches, 1, lambda: None), lambda: None))
+    assert metrics[0]["dpo_margin_nats"] != 0.0
+    for name in ("dpo_accuracy", "dpo_margin_nats"):
+        assert metrics[1][name] == pytest.approx(metrics[0][name], rel=1e-4)
+    assert metrics[1]["loss"] == pytest.approx(metrics[0]["loss"] / 2, rel=1e-3), "the loss is a mean over all steps"

@@ -85,6 +85,16 @@ def test_clip_cov_leaves_out_the_largest_covariances_of_its_band() -> None:
     assert one[1].count(0.0) == 1 and one[2]["cov_clipped_fraction"] == 0.25, "at least one token, as in the code"
 
 
+def test_the_metrics_of_clip_cov_are_means_over_all_tokens() -> None:
+    """Also over the two tokens that are left out: the mean ratio is 1, as it is with `ppo_clip`."""
+    old_T = torch.tensor([-1.0, -3.0, -1.0, -3.0], dtype=torch.float64)
+    batch = tokens([1.0] * 4, [1.0, -1.0, -1.0, 1.0])
+    batch = batch._replace(logprobs_T=old_T.clone().requires_grad_(), old_logprobs_T=old_T, rollout_logprobs_T=old_T)
+    metrics = evaluated("clip_cov", batch, cov_share=0.5, cov_low=0.5)[2]
+    assert metrics == pytest.approx(evaluated("ppo_clip", batch)[2] | {"cov_clipped_fraction": 0.5})
+    assert metrics["ratio_mean"] == pytest.approx(1.0)
+
+
 def test_clip_cov_passes_over_tokens_that_are_clipped_anyway() -> None:
     """Covariances 0.3625, 0.3125, -0.6375, 0.1125: the first is beyond PPO's clip, so the second is left out."""
     old_T = torch.tensor([-1.5, -1.1, -3.0, -1.8], dtype=torch.float64)

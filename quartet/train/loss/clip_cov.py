@@ -58,6 +58,6 @@ class ClipCov(LossTerm):
 
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
         assert tokens.minibatch_T is not None, "the term needs the whole minibatch"
-        kept = tokens._replace(weights_T=tokens.weights_T * (1 - tokens.minibatch_T))
-        loss, metrics = PpoClip(self.settings).loss(kept)
+        clip, kept = PpoClip(self.settings), tokens._replace(weights_T=tokens.weights_T * (1 - tokens.minibatch_T))
+        (loss, _), (_, metrics) = clip.loss(kept), clip.loss(tokens)  # the metrics are means over all tokens
         return loss, metrics | {"cov_clipped_fraction": weighted_sum(tokens, tokens.minibatch_T).item()}

@@ -35,8 +35,8 @@ class Dpo(LossTerm):
     needs = frozenset({"reference"})
     needs_minibatch = True
     metrics = {
-        "train/dpo_accuracy": "1: share of the pairs of the loss term `dpo` in the right order; 0 without a pair",
-        "train/dpo_margin_nats": "nats: mean margin of these pairs, before the factor `beta`; 0 without a pair",
+        "train/dpo_accuracy": "1: share of the pairs of the loss term `dpo` in the right order; absent without a pair",
+        "train/dpo_margin_nats": "nats: mean margin of these pairs, before the factor `beta`",
     }
     source = "DPO, arXiv 2305.18290, equation 7"
 
@@ -53,7 +53,10 @@ class Dpo(LossTerm):
                 )
 
     def over_minibatch(self, tokens: LossInput) -> torch.Tensor:
-        """Return `[T, 4]`: slope of the loss in the token's log-prob, its share of the loss, accuracy and margin."""
+        """Return `[T, 4]`: slope of the loss in the token's log-prob, its share of the loss, accuracy and margin.
+
+        Accuracy and margin are those of the minibatch, NaN if it has no pair.
+        """
         assert tokens.reference_logprobs_T is not None, "the term needs the pass `reference`"
         pairs, beta = pairs_in_groups(tokens), self.settings.beta
         gains_N = pairs.sums(tokens.logprobs_T - tokens.reference_logprobs_T)
@@ -65,12 +68,14 @@ class Dpo(LossTerm):
         facts_T4 = pairs.used_T.new_zeros(len(pairs.used_T), 4)
         facts_T4[:, 0] = pairs.used_T * slopes_N[pairs.members_T]
         facts_T4[:, 1] = pairs.used_T / pairs.used_T.sum().clamp(min=1) * weight * losses_P.sum()
-        facts_T4[:, 2] = weight * (margins_P > 0).sum()
-        facts_T4[:, 3] = weight * margins_P.sum()
+        facts_T4[:, 2] = (margins_P > 0).to(margins_P.dtype).mean()
+        facts_T4[:, 3] = margins_P.mean()
         return facts_T4
 
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
         assert tokens.minibatch_T is not None, "the term needs the whole minibatch"
         slopes_T, losses_T, accuracy_T, margin_T = tokens.minibatch_T.unbind(1)
         loss = (losses_T + slopes_T * (tokens.logprobs_T - tokens.logprobs_T.detach())).sum()
+        if bool(margin_T.isnan().any()):
+            return loss, {}
         return loss, weighted_sums(tokens, {"dpo_accuracy": accuracy_T, "dpo_margin_nats": margin_T})
