@@ -65,8 +65,10 @@ def test_a_sound_run_has_no_findings(recorded_run: Path) -> None:
     assert report.appended >= report.trained == STEPS * 2 * 8
 
 
-def test_a_run_with_a_value_head_is_trained_again_bit_for_bit(tmp_path: Path, bandit_policy: Path) -> None:
-    recipe = audited(bandit_policy, 2, credit={"name": "gae"}, loss={"terms": ["ppo_clip", "value"]})
+def test_a_run_with_models_beside_the_policy_is_trained_again_bit_for_bit(tmp_path: Path, bandit_policy: Path) -> None:
+    """A critic of its own and a moving reference."""
+    methods = {"credit": {"name": "gae"}, "critic": {"name": "model"}, "reference": {"train_steps_per_move": 1}}
+    recipe = audited(bandit_policy, 2, loss={"terms": ["ppo_clip", "value", "kl"]}, **methods)
     run_recipe(recipe, tmp_path / "run", resume=False, fresh=False, quiet=True)
     report = audit(tmp_path / "run")
     assert (report.findings, report.train_steps, report.replay_identical) == ([], 2, True)
