@@ -26,7 +26,7 @@ class Chromium(Doctor):
         if not program.endswith(SHELLS):
             yield note(
                 "the browser is a full Chromium",
-                "its headless shell takes a quarter less processor time: apt-get install chromium-headless-shell",
+                "install the headless shell, a quarter less processor time: apt-get install chromium-headless-shell",
             )
 
 

@@ -16,7 +16,7 @@ class Memory(Doctor):
 
     def examine(self, place: Place) -> Iterator[Finding]:
         if not _MEMINFO.is_file():
-            yield note("memory cannot be read on this system", f"a run takes at least {NEEDED_MEGABYTES} MB")
+            yield note("memory cannot be read on this system", f"make sure that {NEEDED_MEGABYTES} MB are free")
             return
         values = dict(line.split(":") for line in _MEMINFO.read_text().splitlines())
         free = int(values["MemAvailable"].split()[0]) / 1000

@@ -5,7 +5,7 @@ disconnects, its request is aborted. A bad request gets status 400 with the reas
 has its own error type. A failed request gets status 500, or 503 if the engine has ended; the client then retries at
 this or at another engine. A stopping server returns the tokens sampled so far with finish reason `abort`, and the
 client continues at another engine. If a request sets `sign_seconds`, a healthy engine sends an empty line as keep-alive
-after this many seconds without other data.
+when it has sent no other data for that time.
 """
 
 import asyncio

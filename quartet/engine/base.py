@@ -16,7 +16,7 @@ class GenerateRequest(Struct, frozen=True, kw_only=True):
     sampling: Sampling
     stop_token_ids: list[int]
     stop_strings: list[str] = []
-    """Stop strings: a token that completes one of them ends the response. Special tokens count as text."""
+    """Stop strings. A token that completes a stop string ends the response. Special tokens count as text."""
     begun_tokens: int = 0
     """Number of tokens at the end of `prompt_ids` that were sampled earlier as the beginning of this response. The
     limits in `sampling` apply to the tokens still to be sampled; a stop string may begin in the earlier tokens."""

@@ -109,7 +109,7 @@ class HttpEngine:
                 raise EngineError(f"{url} was silent for {self._silence_seconds:g} s") from error
             except (aiohttp.ClientError, EngineUnreachableError) as error:
                 where = url or "an engine"
-                if self._url == url:  # another call may have found the restarted engine meanwhile
+                if self._url == url:  # unless another call has already found the restarted engine
                     self._url = ""
                 deadline = deadline or time.monotonic() + self._deadline_seconds
                 if time.monotonic() + backoff > deadline:

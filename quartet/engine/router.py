@@ -1,4 +1,5 @@
-"""Router over several engines: sends each request to the least loaded engine, and to another one if that engine dies.
+"""Router over several engines: send a request to the least loaded engine, and continue it at another if that engine
+dies.
 
 The engines serve the same policy, but each loads new versions on its own. A stopping engine is **drained**: it returns
 the tokens sampled so far (`api.Handlers.drain`), and the router continues the requests at other engines. A torch
@@ -63,7 +64,8 @@ class Router:
     def __init__(
         self, engines: Mapping[str, Engine], *, deadline_seconds: float = 30.0, probe_seconds: float = 1.0
     ) -> None:
-        """Route requests over `engines`. An unreachable engine should raise soon, so that another one is tried.
+        """Route requests over `engines`. An unreachable engine should raise an error soon, so that another engine is
+        tried.
 
         A dead or stopping engine gets no request until it answers a health check; these are sent every `probe_seconds`.
         `generate` raises an error if no engine is available for `deadline_seconds`.

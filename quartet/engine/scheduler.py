@@ -207,7 +207,7 @@ class Scheduler:
             entry.finish(
                 EngineError(
                     f"the model's logits are NaN or infinite at position {entry.length} ({what})",
-                    "the weights are damaged or training diverged: check train/gradient_norm, use an earlier policy",
+                    "check train/gradient_norm, and use an earlier policy: training diverged, or weights are damaged",
                 )
             )
 

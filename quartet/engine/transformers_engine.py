@@ -178,7 +178,7 @@ class TransformersEngine:
         if not drawn.finite[0]:
             raise EngineError(
                 f"the model's logits are NaN or infinite at position {entry.length}, policy version {self._version}",
-                "the weights are damaged or training diverged: check train/gradient_norm, use an earlier policy",
+                "check train/gradient_norm, and use an earlier policy: training diverged, or weights are damaged",
             )
         self.counters.generated_tokens += 1
         return entry.take(drawn.token_ids[0], drawn.logprobs[0], drawn.entropies[0], self._version)

@@ -1,4 +1,4 @@
-"""Forks of running rollouts: children that share the parent's calls up to one of them."""
+"""Forks of running rollouts: children that share the parent's calls up to a given call."""
 
 from collections.abc import Sequence
 

@@ -32,7 +32,7 @@ def packed_child(db: RunDatabase, group_id: int, one: Root | Fork) -> Child | No
     if record is None or not 0 <= one.call_index < len(record.calls):
         raise LedgerError(
             f"group {group_id} has no finished rollout {one.rollout_id} with a call {one.call_index} to fork from",
-            "the allocator forks from the members that `more` is given",
+            "fork only from members of the group that `more` receives",
         )
     return pack_child(db.store.blobs, one, Beginning(calls=shared_calls(record.calls, one.call_index)))
 

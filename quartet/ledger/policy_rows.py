@@ -19,7 +19,8 @@ def of_policy(policy: str, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
 
 
 def newest(connection: Connection, policy: str) -> Any:
-    """Return the row of the newest version that is not rolled back. Raises `LedgerError` if there is none yet."""
+    """Return the row of the newest version that is not rolled back. Raises `LedgerError` if the policy has no version
+    yet."""
     query = of_policy(policy).where(~policies.c.rolled_back).order_by(policies.c.version.desc()).limit(1)
     row = connection.execute(query).one_or_none()
     if row is None:

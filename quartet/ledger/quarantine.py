@@ -19,7 +19,7 @@ _NONE = {"train_step": 0, "batches": 0}
 
 
 def count_failure(db: RunDatabase, connection: Connection, batch: Batch, error: str) -> int:
-    """Count a failed train step at each group of its batch. Return the largest number of failures of one of them."""
+    """Count a failed train step at each group of its batch. Return the largest number of failures of a group."""
     mine = groups.c.id.in_([group.group_id for group in batch.groups])
     connection.execute(sa.update(groups).where(mine).values(failures=groups.c.failures + 1))
     db.record(connection, "train_step_failed", train_step=batch.train_step, batch_id=batch.batch_id, error=error)

@@ -20,7 +20,7 @@ def check_version(db: RunDatabase, upgrade: bool) -> None:
     if not made:
         raise LedgerError(
             f"the ledger of {db.run_dir} has no tables: the process that created it was stopped early",
-            "it held no data; start the run again with --fresh",
+            "start the run again with --fresh; the ledger held no data",
         )
     version = db.value(_KEY, 0)
     if version == SCHEMA_VERSION:

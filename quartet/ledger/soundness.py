@@ -24,7 +24,7 @@ LARGEST_REWARD = 1e9
 LARGEST_TEMPERATURE = 1e3
 _SHA256 = re.compile("[0-9a-f]{64}")
 LARGEST_VERSION = 10**7
-"""Upper bound of policy versions; no run trains this many."""
+"""Upper bound of policy versions, higher than any run reaches."""
 _Found = tuple[str, str, Status]
 """Field within a turn or call, what is wrong with it, and the status of a rollout with this flaw."""
 

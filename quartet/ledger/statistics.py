@@ -111,7 +111,7 @@ def _was_cut_off(row: Any) -> bool:
 
 
 def succeeded(family: str, policy: str) -> sa.Select[Any]:
-    """Select the turns of the policy's successes in the family, largest first; served by an index of its own."""
+    """Select the turns of the policy's successes in the family, largest first. The query has a separate index."""
     of_family = sa.select(trajectories.c.turns).where(
         *_COUNTED, trajectories.c.success, trajectories.c.family == family, trajectories.c.policy == policy
     )

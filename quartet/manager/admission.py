@@ -3,11 +3,11 @@ nothing.
 
 A group holds an admission slot from its admission until it is trained or dropped. With several policies, each has a
 group for the same rollouts, and the policy with the most groups in slots counts. There are `(max_lag + 1) x
-groups_per_batch` slots. So when a group is admitted at version v, at most that many groups, itself included, are
-trained up to and with its own batch. When it is trained, the policy is at most `max_lag` versions newer, on average.
-While the engines serve an older policy than the newest, the first tokens of a new group already have a lag, and one
-batch fewer is admitted for each train step of this lag. So a commit makes room for new groups only when the engines
-load its policy.
+groups_per_batch` slots. So when a group is admitted, at most that many groups, itself included, are trained up to and
+with its batch. When the group is trained, the policy is on average at most `max_lag` train steps newer than at the
+admission. While the engines serve an older policy than the newest, the first tokens of a new group already have a lag,
+and one batch fewer is admitted for each train step of this lag. So a commit makes room for new groups only when the
+engines load its policy.
 
 The queue of rollouts is kept short, because a queued rollout holds a slot and produces nothing. The limits depend on
 `admission.schedule`. With `on_late = "wait"`, and with schedules that change weights between batches, a group starts

@@ -210,7 +210,7 @@ def manager_lock(run_dir: Path) -> ProcessLock:
     def refusal(process: str) -> SetupError:
         return SetupError(
             f"{run_dir} already has a manager: process {process}",
-            f"a run has one manager; `quartet train` starts it, `quartet stop {run_dir}` ends the run",
+            f"start one manager per run; `quartet train` does it, and `quartet stop {run_dir}` ends the run",
         )
 
     return ProcessLock(run_dir / "manager.lock", refusal)

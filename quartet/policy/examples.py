@@ -76,7 +76,7 @@ def one_epoch(
     """Yield every example once, in batches of at most `tokens_per_batch` tokens, padding included.
 
     Examples of similar length are put into one batch, so that there is little padding; the order of the batches is
-    random. An example with more than `tokens_per_batch` tokens is a batch by itself.
+    random. An example with more than `tokens_per_batch` tokens is a separate batch.
     """
     lengths = np.array([len(example.token_ids) for example in examples])
     cuts: list[list[int]] = [[]]

@@ -62,5 +62,5 @@ def raising_checkpoint_errors(what: str) -> Iterator[None]:
 def load_advice(error: BaseException) -> str:
     """Return advice for an error of `transformers` while it reads a policy's folder."""
     if "trust_remote_code" in str(error):
-        return "the model has its own Python code; set model.trust_remote_code = true only if you trust its source"
+        return "set model.trust_remote_code = true, which runs the model's Python code, only if you trust its source"
     return "copy the folder again from its source, or use an earlier policy"

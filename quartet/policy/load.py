@@ -68,7 +68,7 @@ def load_model(
     """
     weight_files(folder)
     if not (folder / "config.json").is_file():
-        raise CheckpointError(f"{folder} has no config.json", "it holds no model in Hugging Face format, or is damaged")
+        raise CheckpointError(f"{folder} has no config.json", "give a folder with a model in Hugging Face format")
     check_policy(folder, on_progress=on_progress)
     transformers_logging.disable_progress_bar()
     with raising_checkpoint_errors(f"cannot load the model in {folder}"), _LOADING, reporting(on_progress):
@@ -87,7 +87,7 @@ def load_model(
             raise CheckpointError(
                 f"the weights in {folder} do not fit its config.json: {', '.join(names[:5])} missing or of another "
                 "shape",
-                "the folder mixes two models or was written only in part; copy it again from its source",
+                "copy the folder again from its source: it mixes two models or was written only in part",
             )
         with torch.inference_mode():
             model.eval()(input_ids=torch.zeros(1, 2, dtype=torch.long), use_cache=False)
@@ -240,4 +240,4 @@ def weight_files(folder: Path) -> list[Path]:
         raise CheckpointError(
             f"{pickles[0]} is a pickle, which could run any code when loaded", "convert the weights to safetensors"
         )
-    raise CheckpointError(f"no model*.safetensors in {folder}", "the folder is not a policy or was only partly written")
+    raise CheckpointError(f"no model*.safetensors in {folder}", "give the folder of a policy, or copy this one again")

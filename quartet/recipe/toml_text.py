@@ -21,7 +21,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except RecursionError as error:
-        advice = "a recipe has sections with values or lists"
+        advice = "write sections with values or lists"
         raise ConfigError(f"{path} is nested too deeply", advice) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}", _toml_advice(text, str(error))) from error

@@ -15,8 +15,8 @@ TRAINER, TRAIN_STEP = "trainer", "train_step"
 def opening_window(run_dir: Path, seconds: float) -> tuple[float, float] | None:
     """Return the start (Unix seconds) and length (seconds) of the window; None if nothing was recorded.
 
-    The window ends with the last train step, or with the run if there is none. It is shorter than `seconds` if the
-    records begin less than `seconds` before its end.
+    The window ends with the last train step, or with the run if it has no train step. It is shorter than `seconds` if
+    the records begin less than `seconds` before its end.
     """
     extent = run_extent(run_dir)
     if extent is None:

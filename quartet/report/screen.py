@@ -47,7 +47,7 @@ class Chart(NamedTuple):
 CHARTS = (
     Chart("training success", "rollout/success", percent),
     Chart("reward", "train/reward_mean"),
-    Chart("lag, versions", "train/lag_mean_versions"),
+    Chart("lag, train steps", "train/lag_mean_versions"),
     Chart("entropy, nats", "train/entropy_nats"),
     Chart("gap, nats", "train/gap_k1_nats", lambda value: decimal(value, 4)),
     Chart("gradient norm", "train/gradient_norm"),

@@ -69,7 +69,7 @@ class RunStatus(Struct, frozen=True, kw_only=True):
     policies: list[PolicyStanding] = []
     """Each policy of a run with several policies; empty for a run with one."""
     forked_rollouts: int = 0
-    """Number of rollouts forked from another one since the run began, without cancelled ones."""
+    """Number of forked rollouts since the run began, without cancelled ones."""
     progress: RunProgress | None = None
     """Progress of the phase; None if the run is not live, the phase has no known end, or the recipe cannot be read."""
 

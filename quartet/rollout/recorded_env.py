@@ -23,7 +23,8 @@ class RecordedEnv:
         self._ahead = deque(parent.moves if parent else ())
         self._moves: list[Move] = []
         self._lock = asyncio.Lock()
-        """Lock that allows one request at a time. A loop may act while another one of its calls stores the state."""
+        """Lock that allows one request at a time. A loop may act while a concurrent call of the same loop stores the
+        state."""
 
     async def reset(self, task: Task) -> Observation:
         self._task = task

@@ -201,7 +201,7 @@ def train_control(recipe: Recipe, run_dir: Path, *, quiet: bool) -> Results:
     if _wait_for(command):
         raise QuartetError(
             "the supervised control failed",
-            "its error message is above; evaluation.supervised_control=false skips the control",
+            "read its error message above, or skip the control with evaluation.supervised_control=false",
         )
     evaluate_policy(recipe, folder / "policy", folder / "evaluation", quiet=quiet)
     ledger = Ledger.open(folder / "evaluation")

@@ -57,7 +57,7 @@ class Presence:
         self._next_write = 0.0
         self._measured_at, self._measured_waiting_seconds = self._since_monotonic, 0.0
         self.waiting_seconds = 0.0
-        """Wall seconds that the module has waited since it started, not counting a wait that still goes on."""
+        """Wall seconds that the module has waited since it started, without a wait in progress."""
         self.beat(force=True)
 
     def working(self, state: str) -> None:

@@ -170,5 +170,5 @@ def _refuse_old(run_dir: Path) -> None:
     if (run_dir / "metrics.jsonl").exists():
         raise RecordsError(
             f"{run_dir} keeps its records in metrics.jsonl and spans.jsonl, as an older Quartet wrote them",
-            "its summary.json and ledger can still be read; for charts, continue the run with --resume",
+            "read its summary.json and ledger, or continue the run with --resume for new charts",
         )

@@ -9,8 +9,8 @@ from quartet.train.credit_batch import CreditBatch
 class OverlongPenalty(Credit):
     """Lower the reward of long rollouts before credit is assigned (DAPO, arXiv 2503.14476, equation 13).
 
-    The penalty is 0 up to `max_tokens - cache_tokens` response tokens, falls linearly to -1 at `max_tokens`, and stays
-    there. Tokens that a forked rollout shares with its parent count too, since the penalty is for the length of the
+    The penalty is 0 up to `max_tokens - cache_tokens` response tokens, falls linearly to -1 at `max_tokens`, and is -1
+    beyond. Tokens that a forked rollout shares with its parent count too, since the penalty is for the length of the
     whole rollout. The penalty is added to the last call's reward. The stored reward does not change, so filters and
     metrics do not either.
     """

@@ -67,7 +67,7 @@ async def _explain_error(request: Request, error: Exception) -> Response:
 async def _explain_bug(request: Request, error: Exception) -> Response:
     """Return the page for an error that Quartet does not expect; the server logs the traceback."""
     what = f"this page failed: {type(error).__name__}"
-    return _explained(request, 500, what, "this is a bug; the terminal of `quartet view` shows the traceback")
+    return _explained(request, 500, what, "report this bug with the traceback in the terminal of `quartet view`")
 
 
 def _explained(request: Request, status_code: int, what: str, advice: str) -> Response:

@@ -66,7 +66,7 @@ CHARTS = (
     Chart(
         key="lag",
         title="Lag",
-        unit="versions",
+        unit="train steps",
         curves=(
             Curve("train/lag_mean_versions", "mean of the batch"),
             Curve("train/lag_max_versions", "largest", "max"),

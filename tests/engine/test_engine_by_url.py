@@ -195,7 +195,7 @@ async def test_a_wrong_address_or_model_is_told(engine_of: Builder, tmp_path: Pa
             {"name": "torch", "url": "http://localhost:8000"},
             "is a setting of the engine 'openai' or 'vllm', and 'torch'",
         ),
-        ({"name": "vllm", "url": "http://localhost:8000", "replicas": 2}, "a URL names one server only"),
+        ({"name": "vllm", "url": "http://localhost:8000", "replicas": 2}, "a URL names one server"),
         ({"kind": "vllm"}, "unknown key 'engine.kind': it is now 'engine.name'"),
     ],
 )

@@ -66,6 +66,6 @@ def refuse_replicas_of_one_server(url: str, recipe: Recipe) -> None:
     """Raise `ConfigError` if several engines would share one URL."""
     if url and recipe.engine.replicas > 1:
         raise ConfigError(
-            "engine.replicas above 1 needs engines that Quartet starts: a URL names one server only",
+            "engine.replicas above 1 needs engines that Quartet starts, but a URL names one server",
             "set engine.replicas = 1",
         )

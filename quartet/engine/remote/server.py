@@ -13,7 +13,8 @@ from quartet.errors import EngineError, SetupError
 
 MAX_ERROR_CHARACTERS = 500
 KEEP_ALIVE_SECONDS = 1.0
-"""Time after which the client closes an idle connection; a server would do so after 5 s, possibly during a request."""
+"""Time after which the client closes an idle connection. A server would close the connection after 5 s, possibly during
+a request."""
 
 T = TypeVar("T")
 

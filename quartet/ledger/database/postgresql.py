@@ -52,7 +52,7 @@ class PostgresqlDatabase(Database):
             if not _exists(connection, self.schema):
                 raise LedgerError(
                     f"the database {self._name} has no schema {self.schema}",
-                    "it was dropped, or this is another server: restore a backup of it, or start a new run",
+                    "restore a backup of it, or start a new run: it was dropped, or this is another server",
                 )
 
     def drop(self) -> None:

@@ -97,7 +97,7 @@ class QwenPictures(PictureProcessor):
                 raise GridMismatchError(
                     f"picture {one.content_hash} has the patches {tuple(grid)} by processor {self.fingerprint}, and "
                     f"its placeholders stand for {one.grid} by {one.processor}",
-                    "the policy's image processor was changed within a run: size or patch size in its folder",
+                    "restore the image processor's settings in the policy's folder: a run must not change them",
                 )
         return {"pixel_values": found["pixel_values"], "image_grid_thw": found["image_grid_thw"]}
 
@@ -132,7 +132,7 @@ class QwenPictures(PictureProcessor):
             raise PlaceholderMismatchError(
                 f"a sequence has {int(found_L.sum())} placeholders of pictures, but its {len(media)} pictures need "
                 f"{int(stands_L.sum())}; the first difference is at token {place}",
-                "a prompt may have placeholders only where it has a picture: let the renderer write both",
+                "let the renderer write both: a prompt may have placeholders only for its pictures",
             )
 
 

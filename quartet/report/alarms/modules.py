@@ -57,7 +57,7 @@ def went_back(facts: Facts) -> Iterator[Alarm]:
         yield Alarm(
             kind="went_back",
             what=f"train step {damaged[0]['train_step']} is damaged: {damaged[0]['error']}",
-            advice="the run rolled back to an earlier train step and trains the later ones again; check the disk",
+            advice="check the disk; the run rolled back to an earlier train step and trains again from there",
         )
 
 

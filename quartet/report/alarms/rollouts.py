@@ -72,7 +72,7 @@ _CURES = {
     "error_reward": "see logs/worker.jsonl: the environment's reward failed",
     "diverged": "the environment showed forked rollouts something else than their parents: check `deterministic` and "
     "`snapshots` in its class, or use no forks",
-    "error_agent": "an error in the agent loop: see its traceback on the rollout's page of the dashboard",
+    "error_agent": "fix the agent loop; the rollout's page of the dashboard shows the traceback",
 }
 
 

@@ -59,7 +59,7 @@ _LEARNING = {
     "train/entropy_nats": "entropy, nats",
     "train/gradient_norm": "gradient norm",
     "train/gap_k1_nats": "engine − trainer, nats",
-    "train/lag_mean_versions": "lag, versions",
+    "train/lag_mean_versions": "lag, train steps",
 }
 
 
