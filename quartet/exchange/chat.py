@@ -45,7 +45,7 @@ class ChatLine(Chat, frozen=True, kw_only=True):
 
 
 class ChatWriter:
-    """Writes one `ChatLine` per conversation."""
+    """Writer of one `ChatLine` per conversation."""
 
     def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
         self._file, self._encoder, self._loop = file, msgspec.json.Encoder(), build(recipe.rollout.loop)

@@ -18,7 +18,7 @@ _ADVICE = "docs/exchange.md shows the format"
 
 
 class JsonlWriter:
-    """Writes one `TrajectoryRecord` per line, with screenshots in base64."""
+    """Writer of one `TrajectoryRecord` per line, with screenshots in base64."""
 
     def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
         self._file, self._encoder = file, msgspec.json.Encoder()

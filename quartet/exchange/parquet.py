@@ -24,7 +24,7 @@ _PARTS = {
 
 
 class ParquetWriter:
-    """Writes row groups of 200 trajectories, compressed with Zstandard."""
+    """Writer of row groups of 200 trajectories, compressed with Zstandard."""
 
     def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
         """Begin the file. Raise `SetupError` if pyarrow is not installed."""

@@ -153,8 +153,8 @@ class Disk:
     def _delete_unreferenced(self, sizes: dict[str, int]) -> int:
         """Delete those of the pictures that no row refers to; return their bytes.
 
-        No other write runs during this transaction, so no new reference can appear before the deletion. A later
-        append writes the blobs again (`TrajectoryStore.write_pictures`).
+        No other write runs during this transaction, so no new reference can appear before the deletion. A trajectory
+        that is stored later writes its blobs again (`TrajectoryStore.write_pictures`).
         """
         if not sizes:
             return 0

@@ -1,4 +1,5 @@
-"""Held-out evaluations: their groups share a tag, are never trained, and take no admission slot."""
+"""Held-out evaluations. The groups of an evaluation share a tag. They are not trained and do not count towards the
+limit of admission."""
 
 from collections.abc import Iterable
 

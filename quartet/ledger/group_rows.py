@@ -11,7 +11,7 @@ from quartet.ledger.serving import served_version
 from quartet.types import GroupState, Purpose, RolloutPlan, RolloutState
 
 ADMITTED_STATES = (GroupState.OPEN, GroupState.CLOSED, GroupState.TRAINABLE, GroupState.CLAIMED)
-"""Training groups in these states hold an admission slot."""
+"""States of training groups that hold an admission slot: admitted, and not yet trained or dropped."""
 COUNTED = sa.and_(trajectories.c.group_id == groups.c.id, trajectories.c.counted)
 """Condition for trajectories that count in their group."""
 _HAS_ENOUGH = sa.and_(

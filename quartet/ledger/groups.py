@@ -82,7 +82,7 @@ class Groups:
             return connection.execute(query).first() is not None
 
     def ahead(self) -> int:
-        """Return the number of training groups that hold an admission slot: open, waiting or in training.
+        """Return the number of training groups that are admitted and not yet trained or dropped.
 
         This is the maximum over the policies that may still train.
         """

@@ -20,7 +20,7 @@ JUDGED = (GroupState.TRAINABLE, GroupState.CLAIMED, GroupState.TRAINED, GroupSta
 
 
 class Statistics:
-    """Statistics of task families, queues, and the time since the newest train step."""
+    """Statistics of task families, sizes of queues, and results since the newest train step."""
 
     def __init__(self, db: RunDatabase) -> None:
         self._db = db

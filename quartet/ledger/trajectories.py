@@ -1,4 +1,4 @@
-"""Records of rollout attempts: appended durably, recycled with their calls, and read again.
+"""Records of rollout attempts: store them durably, store the calls of recalled attempts, and read them again.
 
 A recalled rollout is requeued with its sampled calls, and its next attempt continues from them. The partial is a
 separate trajectory row that never counts, so it cannot be trained on. The rollout's row names its blob for the next

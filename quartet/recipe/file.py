@@ -98,7 +98,7 @@ def find_recipe(path: Path) -> Path:
 
 
 def _place_paths(data: dict[str, Any], model: Any, folder: Path) -> None:
-    """Make paths absolute that are relative to the folder of the recipe's file."""
+    """Resolve relative paths against the folder of the recipe's file."""
     for name, info in model.model_fields.items():
         value = data.get(name)
         if isinstance(value, dict) and (table := named_tables(info)):

@@ -77,7 +77,7 @@ def _problem(dotted: str, error: ConfigError) -> Problem:
 
 
 def _placed(settings: dict[str, Any], model: type[Section], folder: Path) -> dict[str, Any]:
-    """Make paths in a part's own settings absolute that are relative to the recipe's folder."""
+    """Resolve relative paths in a part's own settings against the recipe's folder."""
     paths = {name for name, info in model.model_fields.items() if any(isinstance(m, PathMark) for m in info.metadata)}
     return {key: str(folder / value) if key in paths and value else value for key, value in settings.items()}
 

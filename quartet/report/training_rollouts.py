@@ -17,7 +17,8 @@ equalities SQLite would read an index over the whole run."""
 
 
 class TrainingRollouts:
-    """Counts the training rollouts that have ended (`labels.TRAINING_ROLLOUTS`), safely from several threads.
+    """Counter of the training rollouts that have ended (`labels.TRAINING_ROLLOUTS`). It may be used from several
+    threads.
 
     Each call of `count` reads only the records that were added since the previous call.
     """

@@ -26,12 +26,12 @@ ACTIVITIES: dict[str, Activity] = {
     activity.name: activity
     for activity in (
         Activity(WAIT, "wait; `reason` names what it waits for", "#d5dae0"),
-        Activity("rollout", "one attempt at a task, from reset to append", "#e9ecef", encloses=True),
+        Activity("rollout", "one attempt at a task, from reset to its record in the ledger", "#e9ecef", encloses=True),
         Activity("reset", "reset of the environment to a task", "#5fc9a8"),
         Activity("generate", "request to the engine, until its response", "#0072b2"),
         Activity("step", "action in the environment", "#009e73"),
         Activity("snapshot", "storing of the environment's state for forks", "#2f7f6a"),
-        Activity("append", "append of the trajectory to the ledger", "#8c7a00"),
+        Activity("append", "writing of the trajectory to the ledger", "#8c7a00"),
         Activity("serve", "time in which the engine has requests", "#004c7a"),
         Activity("answer", "one request in the engine, until its response", "#5aa9d6"),
         Activity("prove", "reading and verifying a new policy, while decoding continues", "#e5b9d2"),

@@ -22,7 +22,7 @@ class Metric(Struct, frozen=True):
 
     name: str
     unit: str
-    """For example `seconds` or `tokens`; `1` for a plain number or a share; `LABEL` for a label."""
+    """Unit, for example `seconds` or `tokens`; `1` for a plain number or a share; `LABEL` for a label."""
     meaning: str
     module: str
 

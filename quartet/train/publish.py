@@ -1,4 +1,5 @@
-"""Publication of a train step's policy: its folder, with a canary. Engines load it once the ledger has committed it."""
+"""Publication of a train step's policy: write its folder, with a canary. Engines load the policy once it is
+committed."""
 
 import shutil
 from collections.abc import Callable, Sequence

@@ -11,7 +11,7 @@ from quartet.types.task import Task
 
 
 class Purpose(StrEnum):
-    """Purpose of a group. Only groups for training are trained and take an admission slot."""
+    """Purpose of a group. Only groups for training are trained and count towards the limit of admission."""
 
     TRAIN = "train"
     EVAL = "eval"

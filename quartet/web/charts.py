@@ -20,8 +20,8 @@ class Curve(Struct, frozen=True):
     """Name in the legend; if empty, the curve is named after the process that recorded it."""
     take: Take = "mean"
     episodes: str = ""
-    """For a success rate: the metric with the number of its episodes. The curve is drawn as unconnected points with
-    intervals."""
+    """Name of the metric with the number of episodes, if the curve is a success rate; otherwise empty. Such a curve is
+    drawn as unconnected points with intervals."""
     right: bool = False
     """True for a share between 0 and 1 that is drawn against a second axis on the right."""
 

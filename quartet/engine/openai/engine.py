@@ -1,7 +1,7 @@
 """Engine over any server with OpenAI's completion API, by URL.
 
 Training needs token ids, log-probs and a route for new weights; a server that lacks one of these can be used for
-evaluation only. These servers cannot pause requests, so an update of the weights interrupts them: the engine closes
+evaluation only. OpenAI's API cannot pause requests, so an update of the weights interrupts them: the engine closes
 every stream, has the server load the weights, and continues each request in a new stream from its prompt and the tokens
 sampled so far, as in AReaL. All tokens of one stream have the same policy version.
 """

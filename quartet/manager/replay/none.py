@@ -1,4 +1,4 @@
-"""No replay."""
+"""Replay part for runs without replay."""
 
 from quartet.manager.replay.base import Replay
 from quartet.types import Group

@@ -1,4 +1,4 @@
-"""No straggler rule."""
+"""Straggler rule that does nothing."""
 
 from quartet.manager.straggler.base import StragglerRule
 

@@ -40,7 +40,7 @@ _UNREADABLE = (CheckpointError, LedgerError, PictureMissingError)
 
 
 class AuditReport(Struct, frozen=True, kw_only=True):
-    """Counts and findings of an audit. If `findings` is empty, every promise holds."""
+    """Counts and findings of an audit. If `findings` is empty, the run kept its promises."""
 
     appended: int
     """Number of countable trajectories of training rollouts that were reported to their workers as stored: one for each

@@ -24,7 +24,8 @@ class Gae(Credit):
         discount: Fraction = 1.0
         """Discount (gamma): a reward n tokens later is multiplied by its n-th power."""
         trace: Fraction = 0.95
-        """Weight of later temporal differences per token (lambda): 0 is one step, 1 the return minus the value."""
+        """Weight of later temporal differences per token (lambda). With 0 the advantage is the temporal difference of
+        one step, with 1 it is the return minus the value."""
 
     settings: Settings
     needs = frozenset({"values"})
