@@ -16,6 +16,7 @@ from quartet.train.aggregation import COMPARED
 from quartet.train.credit.base import Credit
 from quartet.train.credit_batch import CreditBatch
 from quartet.train.overlong import OverlongPenalty, TruncatedMask
+from quartet.train.own_metrics import own_metrics
 from quartet.train.packing import Branch, PackedBatch, countable_members
 from quartet.train.trajectory_facts import call_rewards
 from quartet.train.turn_selection import HighEntropyTurns
@@ -61,6 +62,7 @@ def assign(batch: Batch, packed: PackedBatch, credits: Sequence[Credit], passes:
     credit_batch = CreditBatch(**_members(batch), **tokens)
     for credit in credits:
         credit.assign(credit_batch)
+    metrics = own_metrics(" or ".join(type(credit).__name__ for credit in credits), credit_batch.metrics)
     lengths = [branch.num_tokens for branch in packed.branches]
     advantages_X, returns_X = np.zeros((2, sum(lengths)), dtype=np.float32)
     advantages_X[places_T], returns_X[places_T] = credit_batch.advantages_T, credit_batch.returns_T
@@ -72,7 +74,7 @@ def assign(batch: Batch, packed: PackedBatch, credits: Sequence[Credit], passes:
         for branch, (advantages_L, returns_L, trained_L) in zip(packed.branches, parts, strict=True)
     ]
     kept = [branch for branch in branches if branch.num_trained_tokens]
-    return replace(packed, branches=kept, credit_metrics=credit_batch.metrics)
+    return replace(packed, branches=kept, credit_metrics=metrics)
 
 
 def _members(batch: Batch) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """KL divergence between the engine's distribution at sampling and the trainer's at the start of the train step."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 import torch
 
@@ -10,6 +11,14 @@ from quartet.train.packing import RECOMPUTED
 from quartet.types import MemberUse
 
 _WEIGHT = "gap_weight"
+IMPORTANCE_MAX = "importance_max"
+
+
+def add_up(totals: Counter[str], found: Mapping[str, float]) -> None:
+    """Add metrics of a microbatch or a minibatch to their totals; of `importance_max` keep the largest."""
+    largest = max(totals[IMPORTANCE_MAX], found.get(IMPORTANCE_MAX, 0.0))
+    totals.update(found)
+    totals[IMPORTANCE_MAX] = largest
 
 
 def gap_sums(microbatch: Microbatch, old_logprobs_T: torch.Tensor) -> dict[str, float]:
@@ -23,11 +32,12 @@ def gap_sums(microbatch: Microbatch, old_logprobs_T: torch.Tensor) -> dict[str, 
     log_rho_T = (old_logprobs_T - microbatch.rollout_logprobs_T)[fresh_T]
     estimates_T = {"gap_k1_nats": -log_rho_T, "gap_k3_nats": bounded_exp(log_rho_T) - log_rho_T - 1}
     sums = {name: float((weights_T * value_T).sum()) for name, value_T in estimates_T.items()}
-    return {**sums, _WEIGHT: float(weights_T.sum())}
+    largest = float(bounded_exp(log_rho_T.max())) if len(log_rho_T) else 0.0
+    return {**sums, _WEIGHT: float(weights_T.sum()), IMPORTANCE_MAX: largest}
 
 
 def gap_means(totals: Counter[str]) -> dict[str, float]:
     """Remove the sums of `gap_sums` from `totals`; return the means over fresh tokens, empty if there are none."""
-    weight = totals.pop(_WEIGHT, 0.0)
+    weight, largest = totals.pop(_WEIGHT, 0.0), totals.pop(IMPORTANCE_MAX, 0.0)
     sums = {name: totals.pop(name, 0.0) for name in ("gap_k1_nats", "gap_k3_nats")}
-    return {name: value / weight for name, value in sums.items()} if weight else {}
+    return {name: value / weight for name, value in sums.items()} | {IMPORTANCE_MAX: largest} if weight else {}

@@ -44,6 +44,7 @@ def batch_metrics(batch: Batch, packed: PackedBatch) -> dict[str, Any]:
         "trajectories": packed.num_trajectories,
         "replayed_trajectories": packed.num_trajectories - len(members),
         "groups": len(batch.groups),
+        "zero_credit_group_share": zero_credit_group_share(batch, packed),
         "branches_per_trajectory": packed.num_branches / max(1, packed.num_trajectories),
         "lag_mean_versions": sum(lags) / max(1, len(lags)),
         "lag_max_versions": max(lags, default=0),
@@ -56,6 +57,12 @@ def batch_metrics(batch: Batch, packed: PackedBatch) -> dict[str, Any]:
         "credit_masked_tokens": packed.response_tokens - packed.masked_tokens - packed.trained_tokens,
         "sequence_tokens": packed.sequence_tokens,
     }
+
+
+def zero_credit_group_share(batch: Batch, packed: PackedBatch) -> float:
+    """Return the share of groups without a trained token whose advantage is not 0, as all rewards equal."""
+    with_credit = {one.group_index for one in packed.branches if one.advantages_L[one.trained_L].any()}
+    return 1.0 - len(with_credit) / len(batch.groups)
 
 
 def masked_shares(members: Sequence[MemberTokens]) -> dict[str, float]:

@@ -9,6 +9,7 @@ import torch
 from quartet.config import Loss
 from quartet.registry import build
 from quartet.train.loss.base import LossInput, LossTerm
+from quartet.train.own_metrics import own_metrics
 from quartet.types import MemberUse
 
 Facts = list[torch.Tensor | None]
@@ -41,7 +42,7 @@ class Objective:
             own = _own(term, tokens, uses_T)._replace(minibatch_T=minibatch_T)
             loss, found = term.loss(own)
             total = total + weight * loss
-            metrics.update(with_weights(found, own.weights_T))
+            metrics.update(with_weights(own_metrics(type(term).__name__, found), own.weights_T))
         return total, dict(metrics)
 
     def over_minibatch(self, parts: Sequence[LossInput], uses: Sequence[torch.Tensor]) -> list[Facts]:

@@ -17,7 +17,8 @@ from quartet.registry import build
 from quartet.train.aggregation import COMPARED
 from quartet.train.assign import Passes
 from quartet.train.critic.base import Critic
-from quartet.train.gap import gap_means, gap_sums
+from quartet.train.gap import add_up, gap_means, gap_sums
+from quartet.train.gradient_norms import gradient_norms
 from quartet.train.loss.base import LossInput
 from quartet.train.loss_input import loss_input
 from quartet.train.microbatch import Microbatch
@@ -115,13 +116,14 @@ class Learner:
         for epoch in range(self.recipe.train.epochs):
             for minibatch in plan:
                 found = self._optimizer_step(minibatch, progress, witness if epoch == 0 else None)
-                totals.update(found)
+                add_up(totals, found)
                 steps.update(found.keys())
         gap = gap_means(totals)
         metrics = {name: float(total) / steps[name] for name, total in totals.items()} | gap
         metrics["computed_tokens"] = sum(microbatch.ids_BL.numel() for minibatch in plan for microbatch in minibatch)
-        if second_moment := metrics.pop("importance_square_mean", 0.0):
-            metrics["effective_sample_fraction"] = metrics["importance_mean"] ** 2 / second_moment
+        mean, square_mean = metrics.get("importance_mean", 0.0), metrics.pop("importance_square_mean", 0.0)
+        if square_mean:
+            metrics["effective_sample_fraction"] = mean * mean / square_mean
         return metrics
 
     def rehearse(self, plan: Plan, progress: Callable[[], None]) -> None:
@@ -152,8 +154,9 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         totals: Counter[str] = Counter()
         for microbatch, facts in zip(minibatch, self._facts(minibatch, progress), strict=True):
-            totals.update(self._backward(microbatch, witness, facts))
+            add_up(totals, self._backward(microbatch, witness, facts))
             progress()
+        of_layers = gradient_norms(self.model)
         norms = clip_gradients(self.optimizer, self.recipe.train.max_grad_norm)
         numbers = {"loss": totals["loss"], **dict(zip(NORMS, norms, strict=False))}
         if not all(map(math.isfinite, numbers.values())):
@@ -162,7 +165,7 @@ class Learner:
                 + ", ".join(f"{name} {number}" for name, number in numbers.items()),
                 "lower train.learning_rate or a term's importance_cap, or look at the batch's rewards and log-probs",
             )
-        return {**means(totals), **numbers}
+        return {**means(totals), **of_layers, **numbers}
 
     @torch.no_grad()
     def _facts(self, minibatch: Sequence[Microbatch], progress: Callable[[], None]) -> Sequence[Facts | None]:
@@ -189,4 +192,4 @@ class Learner:
         compared_T = microbatch.weights_T * used(microbatch.uses_T, COMPARED)
         metrics |= with_weights({"entropy_nats": (compared_T * scores.entropies_T).sum().item()}, compared_T)
         torch.autograd.backward(loss)
-        return {"loss": loss.item(), **metrics}
+        return {**metrics, "loss": loss.item()}

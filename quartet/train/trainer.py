@@ -216,7 +216,8 @@ class Trainer:
         self.version, self._committed = policy.version, (batch.train_step, batch.batch_id)
         self.checkpoints.committed(prepared)
         prune_attempts(path)
-        self.recorder.metric("train", step=batch.train_step, version=policy.version, **(report | phases.seconds))
+        numbers = {"step": batch.train_step, "version": policy.version}
+        self.recorder.metric("train", **(report | phases.seconds | numbers))
 
     def _publish(self, batch: Batch, packed: PackedBatch, progress: Callable[[], None]) -> Path:
         """Write the policy with its canary; return its folder."""

@@ -54,6 +54,18 @@ def test_a_trainer_without_a_mistake_may_die_anywhere(fed: FedRun, point: str, a
     assert report.abandoned_steps in abandoned
 
 
+def test_rounded_policies_are_trained_again_bit_for_bit(tmp_path: Path, bandit_policy: Path) -> None:
+    """The receipts are about the rounded weights, the newest checkpoint holds the exact ones."""
+    train = {"groups_per_batch": 1, "max_train_steps": STEPS, "publish_dtype": "bfloat16"}
+    run = FedRun(tmp_path / "run", bandit_recipe(bandit_policy, train=train, runtime={"receipts": True}))
+    run.feed(STEPS)
+    assert run.train(killed_at="checkpoint.before") == -9
+    assert run.train() == 0
+    report = audit(run.run_dir)
+    assert not report.findings
+    assert (report.train_steps, report.replay_identical) == (STEPS, True)
+
+
 @pytest.mark.release
 def test_a_commit_before_the_policy_s_files_is_found(fed: FedRun) -> None:
     assert fed.train("tests.faults.commits_first", killed_at="policy.before") == -9

@@ -49,6 +49,15 @@ def masked(share: float, of_successes: float, of_failures: float) -> dict[str, f
     return {"masked_share": share, "masked_success_share": of_successes, "masked_failure_share": of_failures}
 
 
+LEARNS = {
+    "effective_sample_fraction": 0.9,
+    "importance_max": 5.0,
+    "clip_fraction": 0.05,
+    "zero_credit_group_share": 0.2,
+    "gradient_norm": 0.4,
+}
+
+
 @pytest.fixture
 def healthy(ledger, tmp_path) -> Facts:
     status = StatusReader(tmp_path, ledger, RECIPE).read()
@@ -61,7 +70,7 @@ def healthy(ledger, tmp_path) -> Facts:
         repeated=None,
         no_action=None,
         verdicts={"": 40, "equal_rewards": 60},
-        train_steps=[{"gap_k1_nats": 0.68, "entropy_nats": 0.3, **masked(0.02, 0.03, 0.01)}] * 20,
+        train_steps=[{"gap_k1_nats": 0.68, "entropy_nats": 0.3, **masked(0.02, 0.03, 0.01), **LEARNS}] * 20,
         canary_gap_nats=1e-5,
         free_megabytes=10_000,
     )
@@ -96,6 +105,11 @@ def test_a_healthy_run_has_none(healthy):
             "evaluation_uncounted",
         ),
         ({"train_steps": [{"entropy_nats": 0.001}]}, "entropy"),
+        ({"train_steps": [{"effective_sample_fraction": 0.4, "importance_max": 1e3}] * 5}, "effective_samples"),
+        ({"train_steps": [{"effective_sample_fraction": 0.9, "importance_max": 1e3}] * 5}, "importance_tail"),
+        ({"train_steps": [{"clip_fraction": 0.4}] * 5}, "clipped"),
+        ({"train_steps": [{"zero_credit_group_share": 0.6}] * 5}, "zero_credit"),
+        ({"train_steps": [{"gradient_norm": 5.0}] + [{"gradient_norm": 0.4}] * 5}, "gradient_spike"),
         ({"train_steps": [masked(0.2, 0.2, 0.2)] * 5}, "masked"),
         ({"train_steps": [masked(0.06, 0.12, 0.0)] * 5}, "masked"),
         ({"free_megabytes": 300.0}, "disk"),
@@ -188,6 +202,12 @@ def test_a_run_that_ends_before_the_next_line_still_prints_what_killed_it(ledger
     with LiveDisplay(StatusReader(tmp_path, ledger, RECIPE), quiet=True):
         pass
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["clip_fraction", "zero_credit_group_share", "gradient_norm", "importance_max"])
+def test_few_train_steps_and_metrics_that_were_not_finite_raise_no_alarm(healthy, name):
+    for steps in ([{name: 1e3}] * 4, [{name: 1e3}] + [{name: None}] * 19, [{}] * 20):
+        assert rung(structs.replace(healthy, train_steps=steps)) == []
 
 
 def test_few_train_steps_say_little_about_masking(healthy):

@@ -37,6 +37,7 @@ def test_by_hand():
     """k1 = -log rho and k3 = rho - log rho - 1."""
     expected = {
         "gap_k1_nats": pytest.approx(-0.693147, rel=1e-5),
+        "importance_max": pytest.approx(2.0, rel=1e-5),
         "gap_k3_nats": pytest.approx(2 - 0.693147 - 1, rel=1e-5),
     }
     assert gap(None, -1.0) == expected

@@ -6,6 +6,7 @@ from pathlib import Path
 from quartet.config import Recipe
 from quartet.ledger import Ledger
 from quartet.report.alarms.facts import Alarm, Facts, read_facts
+from quartet.report.alarms.learning import clipped, few_effective_samples, gradient_spike, without_credit
 from quartet.report.alarms.modules import died, refused, silent, starving, went_back
 from quartet.report.alarms.numbers import disk, masked, numerics
 from quartet.report.alarms.rollouts import (
@@ -35,6 +36,10 @@ RULES: tuple[Callable[[Facts], Iterator[Alarm]], ...] = (
     dropped,
     quarantined,
     numerics,
+    few_effective_samples,
+    clipped,
+    without_credit,
+    gradient_spike,
     masked,
     disk,
 )
