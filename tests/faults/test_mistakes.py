@@ -74,7 +74,7 @@ def test_a_commit_before_the_policy_s_files_is_found(fed: FedRun) -> None:
 
 @pytest.mark.release
 def test_forgotten_moments_are_found(fed: FedRun) -> None:
-    assert fed.train(killed_at="batches.commit.after") == -9
+    assert fed.train(killed_at="checkpoint.after") == -9
     assert fed.train("tests.faults.forgets_moments") == 0
     report = audit(fed.run_dir)
     assert not report.replay_identical

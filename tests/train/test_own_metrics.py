@@ -1,4 +1,4 @@
-"""Metrics of plug-ins and of the trainer's health: no metric ends a run, and the built-in ones are as computed by hand."""
+"""Metrics of plug-ins, none of which ends a run, and of the trainer's health, checked by hand."""
 
 import logging
 import math
