@@ -16,9 +16,8 @@ IMPORTANCE_MAX = "importance_max"
 
 def add_up(totals: Counter[str], found: Mapping[str, float]) -> None:
     """Add metrics of a microbatch or a minibatch to their totals; of `importance_max` keep the largest."""
-    largest = max(totals[IMPORTANCE_MAX], found.get(IMPORTANCE_MAX, 0.0))
-    totals.update(found)
-    totals[IMPORTANCE_MAX] = largest
+    largest = max(totals.pop(IMPORTANCE_MAX, 0.0), found.get(IMPORTANCE_MAX, 0.0))
+    totals.update({**found, IMPORTANCE_MAX: largest})
 
 
 def gap_sums(microbatch: Microbatch, old_logprobs_T: torch.Tensor) -> dict[str, float]:
