@@ -12,7 +12,7 @@ from msgspec import Struct
 from quartet.terminal.printable import printable
 
 LONGEST_ERROR, LONGEST_TRACEBACK = 300, 8000
-"""Maximum numbers of characters kept; a traceback keeps its last ones."""
+"""Maximum numbers of characters of an error and of a traceback, of which the last ones are kept."""
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _VARYING = re.compile(r"0x[0-9a-f]+|\d+", re.IGNORECASE)
 

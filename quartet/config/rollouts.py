@@ -55,7 +55,7 @@ class Brancher(Choice):
     """Name of the brancher: `quartet parts brancher` lists them. All but `none` need an environment that has
     `snapshots` or is `deterministic`."""
     max_forks_per_group: Positive = 8
-    """Maximum forks by the brancher per group, over all its rollouts."""
+    """Maximum number of forks by the brancher in a group, over all rollouts of the group."""
 
 
 class Rollout(Section):
@@ -122,7 +122,7 @@ class Engine(Choice):
     """Maximum number of tokens of prompt and response together. A prompt that is too long is not cut: it ends the
     rollout as `truncated_tokens`."""
     threads: Positive = 1
-    """Number of Torch threads. With more than one, the engine becomes much slower while other processes compute."""
+    """Number of PyTorch threads. With more than one, the engine becomes much slower while other processes compute."""
     prefix_cache_megabytes: Annotated[int, Field(ge=0)] = 256
     """Memory of the prefix cache, which holds keys and values of conversations between turns, and of prompts that a
     group shares; 0 disables it. One token takes 2 x layers x kv_heads x head_dim elements."""

@@ -128,9 +128,9 @@ class Ledger(Section):
     """Database of the run."""
 
     durability: Literal["process", "full"] = "process"
-    """With `process` committed work survives the death of any process. With `full` it also survives power loss:
-    policies and blobs are synced to disk before the commit that names them, checkpoints before they count as whole, and
-    the commit is synced."""
+    """Failures that committed work survives. `process`: the death of any process. `full`: also power loss: policies and
+    blobs are synced to disk before the commit that names them, checkpoints before they count as whole, and the commit
+    is synced."""
     url: str = ""
     """PostgreSQL database, `postgresql://user@host/database`, for workers on several machines; empty is a SQLite file
     in the run's folder. The password comes from PGPASSWORD or ~/.pgpass, since the recipe is written to the run's

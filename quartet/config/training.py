@@ -72,7 +72,7 @@ class Train(Section):
     """Leave truncated rollouts out of the loss and keep them in the baseline, as DAPO does; the filter `overlong`
     removes them from both."""
     threads: Positive = 1
-    """Torch threads."""
+    """Number of PyTorch threads."""
     starved_timeout_seconds: PositiveFloat = 300.0
     """Time without a batch to train on after which the run stops with an explanation (exit code 3)."""
 
@@ -169,7 +169,7 @@ class Sft(Section):
     max_seconds: PositiveFloat = 36000.0
     """Maximum wall time of fine-tuning; the step in progress is finished."""
     threads: Positive = 1
-    """Torch threads."""
+    """Number of PyTorch threads."""
 
     @model_validator(mode="after")
     def _steps_on_exercises_have_some(self) -> Self:

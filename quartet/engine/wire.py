@@ -67,7 +67,7 @@ class Logprobs(Struct, frozen=True):
 class Choice(Struct, frozen=True, kw_only=True):
     index: int = 0
     text: str = ""
-    """Always empty, since the engine does not detokenize."""
+    """Text of the response; empty, since the engine does not detokenize."""
     token_ids: list[int]
     logprobs: Logprobs
     entropies: list[float] = []

@@ -107,7 +107,7 @@ class Session:
 
 
 class Connection(asyncio.Protocol):
-    """Connection over the pipe: numbers calls and dispatches answers to callers and events to sessions."""
+    """Connection over the pipe. It numbers calls, and passes answers to callers and events to sessions."""
 
     def __init__(self) -> None:
         self.closed = ""

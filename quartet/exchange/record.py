@@ -26,7 +26,8 @@ class TrajectoryRecord(Struct, frozen=True, kw_only=True, tag_field="format", ta
     reward: float
     provenance: Provenance
     fingerprint: Fingerprint | None
-    """None if the run recorded no fingerprint; its trajectories can then be read, but not replayed in another run."""
+    """Fingerprint of the run. None if the run recorded none; its trajectories can then be read, but not replayed in
+    another run."""
 
     @classmethod
     def of(cls, trajectory: Trajectory, provenance: Provenance, fingerprint: Fingerprint | None) -> "TrajectoryRecord":

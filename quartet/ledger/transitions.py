@@ -1,7 +1,7 @@
 """The three state machines of the ledger as tables, and database triggers that enforce them.
 
-Every transition is one conditional statement of `ledger/`. The triggers reject illegal transitions by any program that
-writes to the database.
+A transition is one conditional statement in `ledger/`. The triggers reject illegal transitions by all programs that
+write to the database.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Template of a first recipe: a file with the settings of a first run, each below a comment with its meaning.
 
-The comments are the docstrings of `quartet.config`, so they are always current.
+The comments are made from the docstrings of the settings.
 """
 
 import textwrap

@@ -40,7 +40,7 @@ class Totals(Struct, frozen=True, kw_only=True):
     """Totals of the run, from queries over the whole ledger."""
 
     train_rollouts: int
-    """Finished training rollouts of any status except cancelled."""
+    """Number of finished training rollouts, without cancelled ones."""
     turns: int
     prompt_tokens: int
     response_tokens: int

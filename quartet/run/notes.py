@@ -13,7 +13,7 @@ MOST_BYTES = 64 * 1024
 
 
 class Notes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Content of the file."""
+    """Content of a run's file of notes."""
 
     note: str = ""
     tags: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """Receipts: records that workers and trainers write about trajectories they stored and batches they trained.
 
-The audit of a run compares receipts with the ledger. They are in `receipts/worker-PID.jsonl` and
+The audit of a run compares receipts with the ledger. Receipts are in `receipts/worker-PID.jsonl` and
 `receipts/trainer-PID.jsonl`, one JSON object per line, which the ledger does not read. A line is written before and
 after each transaction, so a process that is killed in between leaves only the first line. Receipts are written only if
 `runtime.receipts` is set.

@@ -169,7 +169,8 @@ class Learner:
 
     @torch.no_grad()
     def _facts(self, minibatch: Sequence[Microbatch], progress: Callable[[], None]) -> Sequence[Facts | None]:
-        """Score the whole minibatch first if a term needs it and there is a cut; return the facts per microbatch."""
+        """Return for each microbatch the results of the terms' `over_minibatch`; None if no term needs them, or if
+        there is only one microbatch."""
         if not self._objective.needs_minibatch or len(minibatch) == 1:
             return [None] * len(minibatch)
         parts: list[LossInput] = []

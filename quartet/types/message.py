@@ -9,7 +9,8 @@ class Message(Struct, frozen=True, omit_defaults=True):
     """One message of a conversation."""
 
     role: str
-    """`system`, `user`, `assistant` or `tool`; the policy's chat template must support it."""
+    """Author of the message: `system`, `user`, `assistant` or `tool`. The policy's chat template must support the
+    role."""
     content: str
     name: str | None = None
     """Name of the tool that the result is from; None for other messages."""

@@ -35,9 +35,9 @@ class StreamChoice(Struct, frozen=True):
     token_ids: list[int] | None = None
     logprobs: TokenLogprobs | None = None
     finish_reason: FinishReason | None = None
-    """Set in the last event only."""
+    """Reason for the end of the response; None before the last event."""
     weight_versions: list[Span] | None = None
-    """Policy versions of all tokens of the response; set in the last event only."""
+    """Policy versions of all tokens of the response; None before the last event."""
 
 
 class StreamEvent(Struct, frozen=True):

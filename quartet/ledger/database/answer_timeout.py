@@ -11,7 +11,7 @@ from collections.abc import Callable
 LOG = logging.getLogger(__name__)
 
 EXPLAIN_AFTER_SECONDS = 3.0
-"""Waits longer than this are reported."""
+"""Duration of a wait after which it is reported."""
 STOPPING_SECONDS = 2.0
 """Timeout once the process is asked to stop: modules have 8 seconds for their whole shutdown."""
 

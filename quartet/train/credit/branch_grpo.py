@@ -22,7 +22,7 @@ class BranchGrpo(Credit):
 
     class Settings(Section):
         epsilon: PositiveFloat = 1e-8
-        """Added to the standard deviation of each depth."""
+        """Constant added to the standard deviation of each depth."""
 
     settings: Settings
     source = "BranchGRPO, arXiv 2509.06040, mean fusion and depth-wise advantages"

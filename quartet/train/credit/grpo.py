@@ -20,7 +20,7 @@ class Grpo(Credit):
 
     class Settings(Section):
         epsilon: PositiveFloat = 1e-6
-        """Added to the group's standard deviation."""
+        """Constant added to the group's standard deviation."""
         negative_weight: Annotated[float, Field(ge=0)] = 1.0
         """Factor on advantages below zero. 1 is GRPO; 0 learns only from rollouts above the group's mean."""
 

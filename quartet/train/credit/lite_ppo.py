@@ -17,7 +17,7 @@ class LitePpo(Credit):
 
     class Settings(Section):
         epsilon: PositiveFloat = 1e-6
-        """Added to the batch's standard deviation."""
+        """Constant added to the batch's standard deviation."""
 
     settings: Settings
     source = "Lite PPO, arXiv 2508.08221; the standard deviation as in ROLL's `reward_norm`"

@@ -22,7 +22,7 @@ class Mars(Credit):
         discount: Fraction = 1.0
         """Discount (gamma): a reward n calls later is multiplied by its n-th power."""
         epsilon: PositiveFloat = 1e-8
-        """Added to the batch's standard deviation."""
+        """Constant added to the batch's standard deviation."""
 
     settings: Settings
     source = "MARS, arXiv 2510.15414, turn-level advantages and agent-specific normalisation"

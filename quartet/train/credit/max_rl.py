@@ -1,4 +1,4 @@
-"""MaxRL: maximum likelihood of success, approximated to the order that the group's size allows (2026)."""
+"""MaxRL: maximise the likelihood of success, approximated to the order that the group's size allows (2026)."""
 
 import numpy as np
 

@@ -26,7 +26,7 @@ class UiS1(Credit):
         episode_weight: Fraction = 1.0
         """Factor on A_episode."""
         epsilon: PositiveFloat = 1e-6
-        """Added to each standard deviation."""
+        """Constant added to each standard deviation."""
 
     settings: Settings
     source = "UI-S1, arXiv 2509.11543, semi-online policy optimization"

@@ -24,7 +24,7 @@ class Awr(LossTerm):
         """Advantage that multiplies a token's weight by e. The default is that of the released code, for normalised
         advantages."""
         weight_cap: PositiveFloat = 20.0
-        """Largest weight."""
+        """Largest weight of a token."""
 
     settings: Settings
     metrics = {

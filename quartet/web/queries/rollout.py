@@ -1,6 +1,6 @@
 """Queries about one rollout: its attempts, its group, and the batches that trained on it.
 
-All of them use an index, so the time taken does not grow with the run.
+The queries use indexes, so the time taken does not grow with the run.
 """
 
 from collections.abc import Sequence
