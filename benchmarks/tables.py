@@ -19,6 +19,7 @@ from typing import Any
 
 import click
 
+from benchmarks.learning_experiments import NAMES
 from benchmarks.raw_results import FOLDER, RawResults
 
 ROOT = Path(__file__).parents[1]
@@ -52,12 +53,19 @@ def _against_trl() -> Mapping[str, View]:
     return VIEWS
 
 
+def _learning() -> Mapping[str, View]:
+    from benchmarks.learning_experiments.report import VIEWS
+
+    return VIEWS
+
+
 EXPERIMENTS: dict[str, Callable[[], Mapping[str, View]]] = {
     "curation": _curation,
     "lag": _lag,
     "modes": _modes,
     "april": _modes,
     "against_trl": _against_trl,
+    **{f"learning_{name}": _learning for name in NAMES},
 }
 """Name of a file of raw results -> its views."""
 

@@ -1,0 +1,15 @@
+"""The experiments of `benchmarks/learning.py`: one file each, found by its name."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from benchmarks.learning_experiments.base import Experiment
+
+NAMES = ("rloo",)
+"""Names of the experiments: their files, and the recipes whose pages show the results."""
+
+
+def find(name: str) -> "type[Experiment]":
+    """Return the experiment of a file, its class `Main`."""
+    return import_module(f"benchmarks.learning_experiments.{name}").Main

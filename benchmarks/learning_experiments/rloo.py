@@ -1,0 +1,66 @@
+"""Is the gradient of RLOO unbiased, and that of GRPO not?
+
+The policy gradient of a bandit with two arms is known: the derivative of the success rate p in the logit of the right
+arm is p (1 - p). The mean gradient of many groups is compared with it. A leave-one-out baseline is refuted as unbiased
+if the interval of its mean excludes 1.
+"""
+
+import numpy as np
+
+from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
+from benchmarks.learning_experiments.table import Episode, TablePolicy, World, logits_of
+from quartet.types import Trajectory
+
+CHANCE = 0.3
+"""Success rate of the policy."""
+GROUPS_PER_BATCH, ROLLOUTS_PER_GROUP = 64, 4
+PROMPT, RIGHT, WRONG = range(3)
+
+
+class TwoArms(World):
+    """One prompt and two answers, one of them right."""
+
+    def logits(self) -> np.ndarray:
+        return logits_of({PROMPT: {RIGHT: CHANCE, WRONG: 1 - CHANCE}}, 3)
+
+    def play(self, episode: Episode, task: int) -> Trajectory:
+        episode.show(PROMPT)
+        right = episode.respond() == [RIGHT]
+        episode.reward(float(right))
+        return episode.end(success=right)
+
+
+def relative_gradient(policy: TablePolicy, groups: list) -> float:
+    """Return the gradient of the mean reward that the loss implies, divided by the exact one."""
+    return -policy.gradient(groups)[PROMPT, RIGHT] / (CHANCE * (1 - CHANCE))
+
+
+class Main(Experiment):
+    """Mean and deviation of the gradient over 32 batches of 64 groups."""
+
+    batches = 32
+    arms = {
+        name: [f"credit.name={name}", "train.max_grad_norm=1e9"] for name in ("grpo", "dr_grpo", "reinforce", "rloo")
+    }
+    figures = {
+        "ratio": Figure("mean gradient / exact gradient", 3),
+        "deviation": Figure("standard deviation of a batch's gradient / exact gradient", 3),
+    }
+    claims = (
+        Claim(text="RLOO: mean gradient ≥ 0.98 x exact", arm="rloo", figure="ratio", above=0.98),
+        Claim(text="RLOO: mean gradient ≤ 1.02 x exact", arm="rloo", figure="ratio", below=1.02),
+        Claim(text="group mean without leave-one-out: ≤ 0.8 x exact", arm="dr_grpo", figure="ratio", below=0.8),
+        Claim(text="GRPO: ≥ 1.2 x exact", arm="grpo", figure="ratio", above=1.2),
+        Claim(
+            text="RLOO: less variance than REINFORCE", arm="rloo", against="reinforce", figure="deviation", below=0.0
+        ),
+    )
+
+    def run(self, settings: Settings, seed: int) -> Measured:
+        policy = TablePolicy(TwoArms(), settings, seed)
+        found = [
+            relative_gradient(policy, policy.roll_out([0] * GROUPS_PER_BATCH, ROLLOUTS_PER_GROUP))
+            for _ in range(self.batches)
+        ]
+        figures = {"ratio": float(np.mean(found)), "deviation": float(np.std(found, ddof=1))}
+        return Measured(figures=figures, tokens=policy.tokens)

@@ -1,0 +1,285 @@
+"""A policy that is a table of probabilities, sampled here and trained by Quartet's train step.
+
+The next token depends on the last token alone: logits are a row of the table, as in a bigram model. The model is a
+decoder without layers, so packing, credit, loss, aggregation and optimizer are those of a real run. Only the engine,
+the environments and the ledger are left out, and a run of thousands of rollouts takes a second.
+"""
+
+import random
+from abc import ABC, abstractmethod
+from bisect import bisect
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from copy import deepcopy
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from quartet.config import Recipe
+from quartet.recipe.file import apply_override, parse_recipe
+from quartet.train.assign import assign, credits_of, needs_of
+from quartet.train.packing import pack_batch
+from quartet.train.step import Learner
+from quartet.train.train_batch import train_batch
+from quartet.types import (
+    Batch,
+    Call,
+    FinishReason,
+    Group,
+    GroupMember,
+    Observation,
+    ReplayRule,
+    Sampling,
+    Status,
+    Task,
+    TokenColumns,
+    Trajectory,
+    Turn,
+)
+
+NEVER = -1e4
+"""Logit of a token that is never said after another; its gradient is exactly 0."""
+SMALLEST_VOCABULARY = 8
+"""Number of tokens with which the trainer checks a model."""
+_SAMPLING = Sampling()
+_PAGE = Observation(goal="", text="")
+_DEFAULTS: dict[str, Any] = {
+    "name": "table",
+    "model": {"path": "table"},
+    "env": {"name": "bandit"},
+    "admission": {"max_lag": 0},
+    "train": {"learning_rate": 0.05, "max_tokens_per_microbatch": 1_000_000, "groups_per_batch": 1},
+}
+
+
+class Episode:
+    """One rollout in progress: what was shown and said so far, and the rewards of its turns."""
+
+    def __init__(self, policy: "TablePolicy", draw: random.Random) -> None:
+        self._policy, self.draw = policy, draw
+        self._shown: list[int] = []
+        self._calls: list[Call] = []
+        self._turns: list[Turn] = []
+        self.tokens = 0
+        """Number of tokens that the policy said."""
+
+    def show(self, *tokens: int) -> None:
+        """Append an observation."""
+        self._shown += tokens
+
+    def respond(self, end: int | None = None, max_tokens: int = 1) -> list[int]:
+        """Sample a response until the token `end`, or of `max_tokens` tokens, and return it."""
+        last, said, logprobs = self._shown[-1], [], []
+        while len(said) < max_tokens and (not said or last != end):
+            last, logprob = self._policy.sample(last, self.draw)
+            said.append(last)
+            logprobs.append(logprob)
+        self.say(said, logprobs, self._policy.version)
+        return said
+
+    def say(self, tokens: Sequence[int], logprobs: Sequence[float], version: int) -> None:
+        """Append a response."""
+        self._calls.append(
+            Call(
+                prompt_ids=self._shown,
+                response=TokenColumns(
+                    token_ids=list(tokens), logprobs=list(logprobs), versions=[version] * len(tokens)
+                ),
+                sampling=_SAMPLING,
+                finish_reason=FinishReason.STOP,
+            )
+        )
+        self._shown = [*self._shown, *tokens]
+        self.tokens += len(tokens)
+        self.reward(0.0)
+
+    def reward(self, value: float) -> None:
+        """Set the reward of the last turn."""
+        turn = Turn(observation=_PAGE, call_index=len(self._calls) - 1, response="", rewards={"task": value})
+        self._turns[len(self._calls) - 1 :] = [turn]
+
+    def end(self, *, success: bool, truncated: bool = False) -> Trajectory:
+        """Return the record of the rollout."""
+        return Trajectory(
+            task=Task(env="bandit", family="table", seed=0),
+            status=Status.TRUNCATED_TOKENS if truncated else Status.COMPLETED,
+            calls=self._calls,
+            turns=self._turns,
+            rewards={"task": sum(turn.reward for turn in self._turns)},
+            success=success,
+        )
+
+
+class World(ABC):
+    """A task with few tokens."""
+
+    @abstractmethod
+    def logits(self) -> np.ndarray:
+        """Return the initial policy `[V, V]`: entry `[s, t]` is the logit of token t after token s."""
+
+    @abstractmethod
+    def play(self, episode: Episode, task: int) -> Trajectory:
+        """Play one rollout of a task; rollouts of the same task are compared."""
+
+    def features(self) -> np.ndarray:
+        """Return what the policy sees of each last token, rows of the same length `[V, H]`; by default its identity."""
+        return np.eye(len(self.logits()))
+
+
+class TablePolicy:
+    """The trained table of one run, and the train steps that change it."""
+
+    def __init__(self, world: World, settings: Sequence[str], seed: int) -> None:
+        self.recipe = recipe_of([*settings, f"seed={seed}"])
+        self._world, self._draw = world, random.Random(seed)
+        self._features_VH = world.features()
+        model = _model(self._features_VH, world.logits())
+        self._learner = Learner(model, self.recipe, {"reference": deepcopy(model)})
+        self._credits = credits_of(self.recipe)
+        self._waiting: deque[list[list[GroupMember]]] = deque()
+        self.version = 0
+        self.tokens = 0
+        """Tokens generated for training so far."""
+        self.metrics: Mapping[str, float] = {}
+        """Metrics of the last train step."""
+        self._renew()
+
+    def sample(self, last: int, draw: random.Random) -> tuple[int, float]:
+        """Return a token after `last`, and its log-prob."""
+        sums = self._sums[last]
+        token = min(bisect(sums, draw.random() * sums[-1]), len(sums) - 1)
+        return token, self._logprobs[last][token]
+
+    def chance(self, last: int, token: int) -> float:
+        """Return the probability of `token` after `last`."""
+        return float(np.exp(self._logprobs[last][token]))
+
+    def roll_out(self, tasks: Sequence[int], rollouts_per_group: int) -> list[list[GroupMember]]:
+        """Return one group per task."""
+        groups = []
+        for task in tasks:
+            members = []
+            for number in range(rollouts_per_group):
+                episode = Episode(self, self._draw)
+                members.append(GroupMember(rollout_id=number, trajectory=self._world.play(episode, task)))
+                self.tokens += episode.tokens
+            groups.append(members)
+        return groups
+
+    def train(self, groups: list[list[GroupMember]]) -> None:
+        """Train on these groups after `admission.max_lag` others: they are trained in the order of their sampling."""
+        self._waiting.append(groups)
+        if len(self._waiting) > self.recipe.admission.max_lag:
+            batch = self._batch(self._waiting.popleft())
+            _, self.metrics = train_batch(
+                batch,
+                self._learner,
+                self.recipe,
+                self._credits,
+                progress=_nothing,
+                phases=lambda phase: nullcontext(),
+            )
+            self.version += 1
+            self._renew()
+
+    def gradient(self, groups: list[list[GroupMember]]) -> np.ndarray:
+        """Return the gradient of the loss `[V, V]` in the logits, without a train step."""
+        packed = pack_batch(self._batch(groups), self.recipe.admission.max_lag)
+        passes = self._learner.passes(needs_of(self._credits), packed.branches, _nothing)
+        packed = assign(self._batch(groups), packed, self._credits, passes)
+        self._learner.rehearse(self._learner.plan(packed.branches, 1, _nothing), _nothing)
+        gradient_VH = self._learner.model.get_parameter("lm_head.weight").grad
+        assert gradient_VH is not None
+        return gradient_VH.numpy().T.copy()
+
+    def success(self, tasks: Sequence[int], rollouts_per_task: int, seed: int = 0) -> float:
+        """Return the share of successes among further rollouts, which are not trained and do not count as tokens."""
+        draw = random.Random(f"evaluation {seed}")
+        played = [self._world.play(Episode(self, draw), task) for task in tasks for _ in range(rollouts_per_task)]
+        return sum(trajectory.success for trajectory in played) / len(played)
+
+    def _batch(self, groups: list[list[GroupMember]]) -> Batch:
+        numbered = [
+            Group(group_id=number, task=members[0].trajectory.task, members=members)
+            for number, members in enumerate(groups)
+        ]
+        step = self.version + 1
+        return Batch(batch_id=step, attempt=1, train_step=step, start_version=self.version, groups=numbered)
+
+    @torch.no_grad()
+    def _renew(self) -> None:
+        weights_VH = self._learner.model.get_parameter("lm_head.weight")
+        logits_VV = torch.from_numpy(self._features_VH).float() @ weights_VH.T
+        logprobs_VV = logits_VV.log_softmax(-1)
+        self._logprobs: list[list[float]] = logprobs_VV.tolist()
+        self._sums = [list(accumulate(row)) for row in logprobs_VV.exp().tolist()]
+
+
+def demonstration(shown: Sequence[int], said: Sequence[int]) -> GroupMember:
+    """Return a demonstration of one turn as an anchor: a member that is imitated and gets no credit."""
+    call = Call(
+        prompt_ids=list(shown),
+        response=TokenColumns(token_ids=list(said)),
+        sampling=_SAMPLING,
+        finish_reason=FinishReason.STOP,
+    )
+    trajectory = Trajectory(
+        task=Task(env="bandit", family="table", seed=0),
+        status=Status.COMPLETED,
+        calls=[call],
+        turns=[],
+        rewards={"task": 1.0},
+        success=True,
+    )
+    return GroupMember(rollout_id=1_000_000, trajectory=trajectory, replay=ReplayRule.ANCHOR)
+
+
+def logits_of(rows: Mapping[int, Mapping[int, float]], vocabulary: int) -> np.ndarray:
+    """Return logits `[V, V]` from the probabilities of the tokens after each token; others are never said."""
+    size = max(vocabulary, SMALLEST_VOCABULARY)
+    logits = np.full((size, size), NEVER)
+    for last in range(size):
+        for token, share in rows.get(last, {0: 1.0}).items():
+            logits[last, token] = np.log(share)
+    return logits
+
+
+def recipe_of(settings: Sequence[str]) -> Recipe:
+    """Return the recipe of a run, with settings as values of `--set`."""
+    data = deepcopy(_DEFAULTS)
+    for setting in settings:
+        apply_override(data, setting)
+    return parse_recipe(data, "benchmarks/learning_experiments/table.py", list(settings))
+
+
+def _model(features_VH: np.ndarray, logits_VV: np.ndarray) -> Qwen3ForCausalLM:
+    """Return the table as a decoder without layers; only the output matrix is trained."""
+    vocabulary, width = features_VH.shape
+    sizes = {"intermediate_size": 8, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 8}
+    model = Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=vocabulary,
+            hidden_size=width,
+            num_hidden_layers=0,
+            rms_norm_eps=1e-12,
+            tie_word_embeddings=False,
+            **sizes,
+        )
+    ).eval()
+    weights_HV, *_ = np.linalg.lstsq(features_VH, logits_VV)
+    with torch.no_grad():
+        model.model.embed_tokens.weight.copy_(torch.from_numpy(features_VH))
+        model.model.norm.weight.fill_(width**-0.5)  # undoes the division by the root of the mean square
+        model.lm_head.weight.copy_(torch.from_numpy(weights_HV.T))
+    model.config.layer_types = None  # no packing: finding shared prefixes would take longer than the model
+    for fixed in (model.model.embed_tokens, model.model.norm):
+        fixed.requires_grad_(False)
+    return model
+
+
+def _nothing() -> None:
+    """Progress callback that does nothing."""
