@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from benchmarks.learning_experiments.base import Experiment
 
-NAMES = ("rloo",)
+NAMES = ("rloo", "dr_grpo", "dapo")
 """Names of the experiments: their files, and the recipes whose pages show the results."""
 
 

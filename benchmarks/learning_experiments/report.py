@@ -55,9 +55,8 @@ def compared(file: Path) -> dict[str, Any]:
     """Return the figures of each arm with their intervals, and the claims with their verdicts."""
     experiment, runs = _experiment(file), _runs(file)
     claims = {claim.text: verdict(claim, _of_claim(claim, runs)) for claim in experiment.claims}
-    figures = {
-        arm: {name: interval(_values(runs, arm, name)) for name in experiment.figures} for arm in experiment.arms
-    }
+    names = list(experiment.figures)
+    figures = {arm: {name: interval(_values(runs, arm, name)) for name in names} for arm in experiment.arms}
     return {"claims": claims, "figures": figures}
 
 

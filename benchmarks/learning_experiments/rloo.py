@@ -5,6 +5,8 @@ arm is p (1 - p). The mean gradient of many groups is compared with it. A leave-
 if the interval of its mean excludes 1.
 """
 
+from typing import ClassVar
+
 import numpy as np
 
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
@@ -39,10 +41,10 @@ class Main(Experiment):
     """Mean and deviation of the gradient over 32 batches of 64 groups."""
 
     batches = 32
-    arms = {
+    arms: ClassVar = {
         name: [f"credit.name={name}", "train.max_grad_norm=1e9"] for name in ("grpo", "dr_grpo", "reinforce", "rloo")
     }
-    figures = {
+    figures: ClassVar = {
         "ratio": Figure("mean gradient / exact gradient", 3),
         "deviation": Figure("standard deviation of a batch's gradient / exact gradient", 3),
     }
