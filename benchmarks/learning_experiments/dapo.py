@@ -64,7 +64,7 @@ class Main(Experiment):
 
     def run(self, settings: Settings, seed: int) -> Measured:
         # Without momentum, which would carry the token beyond the bound; the second moment keeps its scale.
-        common = ["train.epochs=20", "train.adam_beta1=0", "train.adam_beta2=0.9999", "train.learning_rate=0.02"]
+        common = ["train.epochs=40", "train.adam_beta1=0", "train.adam_beta2=0.9999", "train.learning_rate=0.01"]
         policy = TablePolicy(RareToken(), [*common, *settings], seed)
         figures: dict[str, float] = {}
         while policy.version < MAX_TRAIN_STEPS and len(figures) < 2:

@@ -33,7 +33,7 @@ class Explanations(World):
         episode.respond()
         right = episode.draw.random() < 0.5
         episode.show(RIGHT if right else WRONG)
-        episode.respond(END, MAX_WORDS)
+        episode.respond(MAX_WORDS, {END})
         episode.reward(float(right))
         return episode.end(success=right)
 

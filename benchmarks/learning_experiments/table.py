@@ -9,7 +9,7 @@ import random
 from abc import ABC, abstractmethod
 from bisect import bisect
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
 from itertools import accumulate
@@ -71,10 +71,10 @@ class Episode:
         """Append an observation."""
         self._shown += tokens
 
-    def respond(self, end: int | None = None, max_tokens: int = 1) -> list[int]:
-        """Sample a response until the token `end`, or of `max_tokens` tokens, and return it."""
+    def respond(self, max_tokens: int = 1, ends: Collection[int] = ()) -> list[int]:
+        """Sample a response up to a token of `ends`, or of `max_tokens` tokens, and return it."""
         last, said, logprobs = self._shown[-1], [], []
-        while len(said) < max_tokens and (not said or last != end):
+        while len(said) < max_tokens and (not said or last not in ends):
             last, logprob = self._policy.sample(last, self.draw)
             said.append(last)
             logprobs.append(logprob)
@@ -174,17 +174,20 @@ class TablePolicy:
         """Train on these groups after `admission.max_lag` others: they are trained in the order of their sampling."""
         self._waiting.append(groups)
         if len(self._waiting) > self.recipe.admission.max_lag:
-            batch = self._batch(self._waiting.popleft())
-            _, self.metrics = train_batch(
-                batch,
-                self._learner,
-                self.recipe,
-                self._credits,
-                progress=_nothing,
-                phases=lambda phase: nullcontext(),
-            )
-            self.version += 1
-            self._renew()
+            self.train_now(self._waiting.popleft())
+
+    def train_now(self, groups: list[list[GroupMember]]) -> None:
+        """Train on these groups at once."""
+        _, self.metrics = train_batch(
+            self._batch(groups),
+            self._learner,
+            self.recipe,
+            self._credits,
+            progress=_nothing,
+            phases=lambda phase: nullcontext(),
+        )
+        self.version += 1
+        self._renew()
 
     def gradient(self, groups: list[list[GroupMember]]) -> np.ndarray:
         """Return the gradient of the loss `[V, V]` in the logits, without a train step."""
