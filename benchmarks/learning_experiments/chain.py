@@ -8,6 +8,8 @@ import numpy as np
 from benchmarks.learning_experiments.table import Episode, World, logits_of
 from quartet.types import Trajectory
 
+MAX_WORDS = 128
+
 
 @dataclass(frozen=True, kw_only=True)
 class Chain(World):
@@ -29,7 +31,7 @@ class Chain(World):
         rows: dict[int, dict[int, float]] = {}
         more = self.words / (1 + self.words)
         for page in range(self.pages):
-            presses = [self._press(page, button) for button in range(self.buttons)]
+            presses = [self.press(page, button) for button in range(self.buttons)]
             rows[page] = dict.fromkeys(presses, 1 / self.buttons)
             if self.words:
                 words = {self._word(page): more, self._end: 1 - more}
@@ -40,8 +42,8 @@ class Chain(World):
         page = furthest = 0
         for _ in range(self.turns):
             episode.show(page)
-            press = episode.respond(32, {self._end})[0] if self.words else episode.respond()[0]
-            if press == self._press(page, self.right(page)):
+            press = episode.respond(MAX_WORDS, {self._end})[0] if self.words else episode.respond()[0]
+            if press == self.press(page, self.right(page)):
                 page += episode.draw.random() >= self.slip
             elif self.wrong == "back":
                 page = max(0, page - 1)
@@ -56,12 +58,13 @@ class Chain(World):
         """Return the right button of a page."""
         return (7 * page + 3) % self.buttons
 
+    def press(self, page: int, button: int) -> int:
+        """Return the token of a button of a page."""
+        return self.pages + page * self.buttons + button
+
     @property
     def _end(self) -> int:
         return self.pages * (self.buttons + 2)
-
-    def _press(self, page: int, button: int) -> int:
-        return self.pages + page * self.buttons + button
 
     def _word(self, page: int) -> int:
         return self.pages * (self.buttons + 1) + page

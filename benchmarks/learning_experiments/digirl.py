@@ -32,7 +32,6 @@ class Main(Experiment):
     arms: ClassVar = {
         "filtered cloning": ["credit.name=dr_grpo", "loss.terms=['filtered_nll']"],
         "doubly robust": _digirl(1 / TURNS, 0.5),
-        "outcome only": _digirl(1 / TURNS, 1.0),
         "grpo": ["credit.name=grpo"],
     }
     figures: ClassVar = {
@@ -50,13 +49,6 @@ class Main(Experiment):
                 above=0,
             )
             for when, figure in (("offline", "offline"), ("at the end", "end"), ("online rollouts", "mean"))
-        ),
-        Claim(
-            text="the value matters: doubly robust above outcome only",
-            arm="doubly robust",
-            against="outcome only",
-            figure="mean",
-            above=0,
         ),
     )
 

@@ -14,7 +14,7 @@ from quartet.types import Trajectory
 
 PROMPT, THINK, RIGHT, WRONG = range(4)
 MAX_WORDS = 16
-BUDGET_TOKENS, TASKS, ROLLOUTS_PER_GROUP = 30_000, 2, 32
+BUDGET_TOKENS, TASKS, ROLLOUTS_PER_GROUP = 12_000, 1, 32
 _T, _NO_T = "loss.aggregation=token_mean", "loss.aggregation=sequence_mean"
 _C, _NO_C = "loss.terms.ppo_clip.clip_high=0.28", "loss.terms.ppo_clip.clip_high=0.2"
 _R = [f"train.overlong_max_tokens={MAX_WORDS}", "train.overlong_cache_tokens=8"]
@@ -59,7 +59,7 @@ class Main(Experiment):
     )
 
     def run(self, settings: Settings, seed: int) -> Measured:
-        policy = TablePolicy(LengthLimit(), ["train.epochs=4", "train.learning_rate=0.05", *settings], seed)
+        policy = TablePolicy(LengthLimit(), ["train.epochs=2", "train.learning_rate=0.05", *settings], seed)
         played: list[Trajectory] = []
         while policy.tokens < BUDGET_TOKENS:
             groups = policy.roll_out([0] * TASKS, ROLLOUTS_PER_GROUP)

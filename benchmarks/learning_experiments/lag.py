@@ -11,7 +11,7 @@ from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Meas
 from benchmarks.learning_experiments.many_arms import ManyArms
 from benchmarks.learning_experiments.table import TablePolicy
 
-PROMPTS, ARMS, ROLLOUTS_PER_GROUP, TRAIN_STEPS = 4, 20, 8, 120
+PROMPTS, ARMS, ROLLOUTS_PER_GROUP, TRAIN_STEPS = 4, 20, 8, 80
 NAIVE = "naive PPO"
 
 
@@ -24,7 +24,7 @@ def _more(text: str, arm: str, against: str, bound: float = 0.0) -> Claim:
 
 
 class Main(Experiment):
-    """Expected reward after 120 train steps, and its mean over all train steps."""
+    """Expected reward after 80 train steps, and its mean over all train steps."""
 
     arms: ClassVar = {
         NAIVE: _terms("name = 'benchmarks.lag.naive_ppo:NaivePpo', importance = 'none'"),

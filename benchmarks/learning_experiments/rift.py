@@ -11,7 +11,7 @@ from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Meas
 from benchmarks.learning_experiments.many_arms import ManyArms
 from benchmarks.learning_experiments.table import TablePolicy
 
-PROMPTS, ARMS, ROLLOUTS_PER_GROUP, TRAIN_STEPS = 4, 20, 8, 120
+PROMPTS, ARMS, ROLLOUTS_PER_GROUP, TRAIN_STEPS = 4, 20, 8, 60
 OFF = 1e9
 
 

@@ -69,7 +69,6 @@ class Main(Experiment):
 
     arms: ClassVar = {
         "no anchor": [],
-        "weight 0.05": _anchored(0.05),
         "weight 0.2": _anchored(0.2),
         "weight 1": _anchored(1.0),
     }

@@ -1,8 +1,8 @@
 """Does PPO with a value per turn learn long tasks that trajectory GRPO does not, from sparse and from dense rewards?
 
-Six pages must be passed within ten turns, and random presses rarely do that. GRPO gives every turn of a rollout the
+Eight pages must be passed within 14 turns, and random presses rarely do that. GRPO gives every turn of a rollout the
 same advantage. PPO learns the value of pages, so it also learns which press of a failure was good. The claims are those
-of the Practitioner's Guide: PPO above RLOO and GRPO, and dense rewards above sparse ones.
+of the Practitioner's Guide: PPO above GRPO, and dense rewards above sparse ones.
 """
 
 from typing import ClassVar
@@ -12,9 +12,9 @@ from benchmarks.learning_experiments.chain import Chain
 from benchmarks.learning_experiments.table import TablePolicy
 from benchmarks.learning_experiments.turns import learn
 
-BUDGET_TOKENS = 24_000
+BUDGET_TOKENS = 20_000
 _PPO = [
-    *("credit.name=gae", "credit.discount=1.0", "credit.trace=0.95"),
+    *("credit.name=vl_dac", "credit.discount=1.0", "credit.trace=0.95"),
     *("loss.terms=['ppo_clip', {name = 'value', clip = 1e9}]", "train.value_learning_rate=0.05"),
 ]
 DENSE = "dense"
@@ -30,10 +30,8 @@ class Main(Experiment):
 
     arms: ClassVar = {
         "GRPO, sparse": ["credit.name=grpo"],
-        "RLOO, sparse": ["credit.name=rloo"],
         "PPO, sparse": _PPO,
         "GRPO, dense": [DENSE, "credit.name=grpo"],
-        "RLOO, dense": [DENSE, "credit.name=rloo"],
         "PPO, dense": [DENSE, *_PPO],
     }
     figures: ClassVar = {
@@ -42,14 +40,13 @@ class Main(Experiment):
     }
     claims = (
         *(
-            _higher(f"{rewards}: PPO above {other}", f"PPO, {rewards}", f"{other}, {rewards}")
+            _higher(f"{rewards}: PPO above GRPO", f"PPO, {rewards}", f"GRPO, {rewards}")
             for rewards in ("sparse", "dense")
-            for other in ("GRPO", "RLOO")
         ),
         *(_higher(f"{name}: dense above sparse", f"{name}, dense", f"{name}, sparse") for name in ("PPO", "GRPO")),
     )
 
     def run(self, settings: Settings, seed: int) -> Measured:
-        world = Chain(pages=6, turns=10, dense=DENSE in settings)
+        world = Chain(pages=8, turns=14, dense=DENSE in settings)
         recipe = [setting for setting in settings if setting != DENSE]
-        return learn(TablePolicy(world, ["train.learning_rate=0.1", *recipe], seed), BUDGET_TOKENS)
+        return learn(TablePolicy(world, ["train.learning_rate=0.05", *recipe], seed), BUDGET_TOKENS)

@@ -1,0 +1,1 @@
+"""DigiRL's actor, and the part that it needs."""
