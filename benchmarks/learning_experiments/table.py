@@ -133,8 +133,9 @@ class World(ABC):
 class TablePolicy:
     """The trained table of one run, and the train steps that change it."""
 
-    def __init__(self, world: World, settings: Sequence[str], seed: int) -> None:
+    def __init__(self, world: World, settings: Sequence[str], seed: int, delay_train_steps: int | None = None) -> None:
         self.recipe = recipe_of([*settings, f"seed={seed}"])
+        self._delay = self.recipe.admission.max_lag if delay_train_steps is None else delay_train_steps
         self._world, self._draw = world, random.Random(seed)
         self._features_VH = world.features()
         model = _model(self._features_VH, world.logits())
@@ -171,9 +172,9 @@ class TablePolicy:
         return groups
 
     def train(self, groups: list[list[GroupMember]]) -> None:
-        """Train on these groups after `admission.max_lag` others: they are trained in the order of their sampling."""
+        """Train on these groups after `delay_train_steps` others, by default the largest lag."""
         self._waiting.append(groups)
-        if len(self._waiting) > self.recipe.admission.max_lag:
+        if len(self._waiting) > self._delay:
             self.train_now(self._waiting.popleft())
 
     def train_now(self, groups: list[list[GroupMember]]) -> None:
