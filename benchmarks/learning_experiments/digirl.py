@@ -55,7 +55,7 @@ class Main(Experiment):
     def run(self, settings: Settings, seed: int) -> Measured:
         world = Chain(pages=4, turns=TURNS, buttons=3, wrong="back", slip=0.2)
         # The data set grows old, and is trained all the same.
-        common = ["train.learning_rate=0.05", "train.value_learning_rate=0.05", "admission.max_lag=1000"]
+        common = ["train.learning_rate=0.05", "critic.learning_rate=0.05", "admission.max_lag=1000"]
         policy = TablePolicy(world, [*common, *settings], seed, delay_train_steps=0)
         stored = []
         while policy.tokens < OFFLINE_SHARE * BUDGET_TOKENS:

@@ -15,7 +15,7 @@ from benchmarks.learning_experiments.turns import learn
 BUDGET_TOKENS = 20_000
 _PPO = [
     *("credit.name=vl_dac", "credit.discount=1.0", "credit.trace=0.95"),
-    *("loss.terms=['ppo_clip', {name = 'value', clip = 1e9}]", "train.value_learning_rate=0.05"),
+    *("loss.terms=['ppo_clip', {name = 'value', clip = 1e9}]", "critic.learning_rate=0.05"),
 ]
 DENSE = "dense"
 """Name of a setting of the world, not of the recipe."""

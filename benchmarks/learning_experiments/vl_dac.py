@@ -13,7 +13,7 @@ from benchmarks.learning_experiments.table import TablePolicy
 from benchmarks.learning_experiments.turns import learn
 
 BUDGET_TOKENS = 300_000
-_VALUE = ["loss.terms=['ppo_clip', {name = 'value', clip = 1e9}]", "train.value_learning_rate=0.05"]
+_VALUE = ["loss.terms=['ppo_clip', {name = 'value', clip = 1e9}]", "critic.learning_rate=0.05"]
 
 
 class Main(Experiment):
