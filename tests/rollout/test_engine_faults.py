@@ -69,7 +69,7 @@ SPOILED = [
     (too_few_logprobs, "columns of different lengths"),
     (logprobs_that_are_nan, "sent an invalid response"),
     (ids_out_of_the_vocabulary, "vocabulary"),
-    (more_tokens_than_asked_for, "asked for 1 to"),
+    (more_tokens_than_asked_for, "instead of 1 to"),
     (versions_that_go_backwards, "go backwards"),
     (no_answer, "was silent for"),
     (no_choice, "sent an invalid response"),
