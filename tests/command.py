@@ -2,7 +2,9 @@
 
 import io
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -11,17 +13,24 @@ from quartet.cli import main
 
 
 class Ended(NamedTuple):
-    """What a shell would see of a command that has ended."""
+    """Exit code and output of a command that has ended."""
 
     returncode: int
     stdout: str
     stderr: str
 
 
-def quartet(*arguments: object) -> Ended:
-    """Run `quartet ARGUMENTS` and return its exit code and output, without a terminal."""
+def quartet(*arguments: object, folder: Path | None = None) -> Ended:
+    """Run `quartet ARGUMENTS`, in `folder` if one is given, and return its exit code and output, without a terminal."""
     out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        local_modules(folder or Path.cwd()),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        if folder:
+            patch.chdir(folder)
         patch.setattr(sys, "argv", ["quartet", *map(str, arguments)])
         patch.setattr(sys, "path", [*sys.path])
         patch.setattr(sys, "excepthook", sys.excepthook)
@@ -29,3 +38,15 @@ def quartet(*arguments: object) -> Ended:
         with pytest.raises(SystemExit) as stopped:
             main()
     return Ended(int(stopped.value.code or 0), out.getvalue(), err.getvalue())
+
+
+@contextmanager
+def local_modules(folder: Path) -> Iterator[None]:
+    """Forget the modules directly in `folder` that the block imports: another test has other files of that name."""
+    known = set(sys.modules)
+    try:
+        yield
+    finally:
+        for name in set(sys.modules) - known:
+            if Path(getattr(sys.modules[name], "__file__", None) or "").parent == folder:
+                del sys.modules[name]

@@ -1,11 +1,15 @@
 """Every block of code in every page does what the page says. Its first run is shortened, except before a release."""
 
+import re
+import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from blocks import ROOT, SHOWN, Block, blocks, pages, use
+
+from tests.command import quartet
 
 BLOCK_SECONDS = 600
 """Far more than a block takes: the machine may be busy."""
@@ -14,6 +18,7 @@ FEWER = {"max_train_steps = 50": "max_train_steps = 10", "episodes_per_family = 
 """Settings of the page's recipe, and those of the tests, which need no policy that has learned."""
 TRAINING = {f"docs/bring-your-own/{name}.md" for name in ("environment", "harness", "model")}
 """Pages whose blocks train: the campaigns run them. What they show has other tests, which `make test` runs."""
+SHELL_SYNTAX = re.compile(r"[|&;<>$`*?\\]")
 USED = [page for page in pages() if any(not b.slow and b.language not in SHOWN for b in blocks(page))]
 PAGES = [
     pytest.param(page, marks=[pytest.mark.campaign] * (str(page.relative_to(ROOT)) in TRAINING))
@@ -23,15 +28,18 @@ PAGES = [
 
 
 @pytest.fixture(scope="session")
-def first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a reader has who has read Get started: a folder with the run that other pages look at."""
-    folder = clone(tmp_path_factory.mktemp("first"))
+def first_run(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """Folder of a reader of Get started, with the run that other pages inspect."""
+    return made_once("first-run", follow_get_started)
+
+
+def follow_get_started(folder: Path) -> None:
+    clone(folder)
     for block in blocks(FIRST):
         if not block.slow:
             use(block, folder, timeout_seconds=BLOCK_SECONDS)
         if block.title == "first.toml":
             shorten(folder / block.title)
-    return folder
 
 
 def shorten(recipe: Path) -> None:
@@ -43,7 +51,8 @@ def shorten(recipe: Path) -> None:
 
 
 def clone(folder: Path) -> Path:
-    """A folder that looks like the root of a fresh clone, in which nothing can be spoilt."""
+    """Make a folder look like the root of a fresh clone, in which nothing can be spoilt."""
+    folder.mkdir(exist_ok=True)
     for entry in ROOT.iterdir():
         if entry.name not in ("runs", "site", ".git"):
             (folder / entry.name).symlink_to(entry)
@@ -64,8 +73,26 @@ def test_a_page(page: Path, first_run: Path, tmp_path: Path) -> None:
     shutil.copy(first_run / "first.toml", folder)
     shutil.copytree(first_run / "runs", folder / "runs", ignore=shutil.ignore_patterns("notifications"))
     for block in blocks(page):
-        if not block.slow:
+        if block.slow:
+            continue
+        if commands := quartet_commands(block):
+            for command in commands:
+                ended = quartet(*command, folder=folder)
+                assert ended.returncode == 0, f"{block}: {command} failed:\n{ended.stdout}\n{ended.stderr}"
+        else:
             use(block, folder, timeout_seconds=BLOCK_SECONDS)
+
+
+def quartet_commands(block: Block) -> list[list[str]]:
+    """Return the arguments of each command if the block needs no shell: then it runs in this process, without the
+    second that a new one takes to start. The blocks of Get started run in a shell all the same."""
+    if block.language != "bash" or block.serves:
+        return []
+    lines = [shlex.split(line, comments=True) for line in block.text.splitlines()]
+    commands = [line for line in lines if line]
+    if any(SHELL_SYNTAX.search(word) for line in commands for word in line):
+        return []
+    return [line[1:] for line in commands] if all(line[0] == "quartet" for line in commands) else []
 
 
 def slow_blocks() -> Iterator[Block]:

@@ -1,9 +1,6 @@
 """A whole run of separate processes whose policy reads pictures: rolled out, stored, trained on and published."""
 
-import os
-import sys
 from pathlib import Path
-from subprocess import run
 
 import pytest
 import sqlalchemy as sa
@@ -19,6 +16,7 @@ from quartet.recipe.file import to_toml
 from quartet.report.check import check_ledger
 from quartet.runtime.plan import check_training
 from quartet.types import GroupState
+from tests.command import quartet
 from tests.vision_policy import make_vision_policy
 
 pytestmark = pytest.mark.slow
@@ -87,11 +85,7 @@ def test_a_policy_that_reads_pictures_is_trained(tmp_path: Path, monkeypatch: py
     check_training(recipe)
     with pytest.raises(ConfigError, match="reads pictures"):
         check_training(recipe.model_copy(update={"engine": Engine(max_context_tokens=1024)}))
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH", str(Path.cwd()))])])
-    command = [sys.executable, "-m", "quartet", "train", "recipe.toml", "--run-dir", "run"]
-    ended = run(
-        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=280
-    )
+    ended = quartet("train", "recipe.toml", "--run-dir", "run", folder=tmp_path)
     assert ended.returncode == 0, ended.stderr[-3000:]
     ledger = Ledger.open(tmp_path / "run")
     assert check_ledger(ledger).findings == []

@@ -1,9 +1,6 @@
 """Whole runs whose environment, agent loop or filter is broken: they stop with the error and the place it came from."""
 
-import os
-import sys
 from pathlib import Path
-from subprocess import CompletedProcess, run
 
 import pytest
 import sqlalchemy as sa
@@ -17,6 +14,7 @@ from quartet.ledger.schema import trajectories
 from quartet.recipe.file import to_toml
 from quartet.report.totals import run_totals
 from quartet.web.app import build_app
+from tests.command import Ended, quartet
 
 pytestmark = pytest.mark.slow
 
@@ -49,19 +47,15 @@ class OddFilter(Filter):
     def apply(self, group):
         return group.no_such_thing
 '''
-"""Imported in every process of a run, as an edited checkout would."""
+"""Parts in a file beside the recipe."""
 
 
-def train(tmp_path: Path, policy: Path, *arguments: str, code: str = BROKEN, **sections: dict) -> CompletedProcess[str]:
-    """`quartet train` with the broken code, started as a user would."""
+def train(tmp_path: Path, policy: Path, *arguments: str, code: str = BROKEN, **sections: dict) -> Ended:
+    """Run `quartet train` in a folder with the broken code, as a user would."""
     (tmp_path / "broken.py").write_text(code)
-    (tmp_path / "sitecustomize.py").write_text("import broken\n")
     small = {"env": {"families": [], "sessions": 2}, "evaluation": {"before_and_after": False}}
     (tmp_path / "recipe.toml").write_text(to_toml(bandit_recipe(policy, **small, **sections)))
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH", str(Path.cwd()))])])
-    command = [sys.executable, "-m", "quartet", "train", "recipe.toml", "--run-dir", "run", *arguments]
-    environment = os.environ | {"PYTHONPATH": path, "NO_COLOR": "1"}
-    return run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    return quartet("train", "recipe.toml", "--run-dir", "run", *arguments, folder=tmp_path)
 
 
 @pytest.mark.parametrize("runtime", ["processes", "synchronous"])
@@ -78,7 +72,7 @@ def test_exception_of_the_environment_stops_the_run_and_the_repaired_run_is_resu
         assert repaired.returncode == 0, repaired.stderr
 
 
-def shows_the_error_everywhere(tmp_path: Path, ended: CompletedProcess[str]) -> None:
+def shows_the_error_everywhere(tmp_path: Path, ended: Ended) -> None:
     """In the terminal, the ledger, the dashboard and `quartet status`."""
     place = "(broken.py:10, in step)"
     assert (
