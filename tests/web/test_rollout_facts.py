@@ -1,6 +1,7 @@
 """What a rollout's page knows: attempts, group, lineage, and what training made of its tokens."""
 
 import math
+from contextlib import closing
 
 import msgspec
 import pytest
@@ -23,11 +24,23 @@ from tests.postgresql import needs_postgresql, server_url
 from tests.web.recorded import Recorder, png, record, trajectory
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=needs_postgresql)])
-def ledger(request, tmp_path):
-    ledger = record(tmp_path / "run", "" if request.param == "sqlite" else server_url())
-    yield ledger
-    ledger.close()
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=needs_postgresql)])
+def url(request) -> str:
+    return "" if request.param == "sqlite" else server_url()
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory, url):
+    """A run that its tests only read."""
+    with closing(record(tmp_path_factory.mktemp("facts") / "run", url)) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def own_ledger(tmp_path, url):
+    """The same run, for one test that changes it."""
+    with closing(record(tmp_path / "own" / "run", url)) as ledger:
+        yield ledger
 
 
 def viewed(ledger: Ledger, rollout_id: int, turn_number: int | None = None) -> RolloutView:
@@ -81,21 +94,21 @@ def test_tokens_carry_what_the_trainer_computed(ledger):
     assert viewed(ledger, 2).training.advantage_range == [-0.25, 0.5]
 
 
-def test_without_the_trainers_values_nothing_is_claimed_of_advantage_and_mask(ledger):
-    for path in (ledger.run_dir / "tokens").iterdir():
+def test_without_the_trainers_values_nothing_is_claimed_of_advantage_and_mask(own_ledger):
+    for path in (own_ledger.run_dir / "tokens").iterdir():
         path.unlink()
-    view = viewed(ledger, 2)
+    view = viewed(own_ledger, 2)
     for name in ("mask", "advantage", "entropy", "importance"):
         assert {token.shown[name] for turn in view.turns for token in turn.call.tokens} == {"–"}
     assert view.training.advantage_range == []
     assert "max_token_values_megabytes" in view.training.missing
 
 
-def test_values_that_an_older_version_kept_are_shown_without_an_advantage(ledger):
-    calls = read_token_values(ledger.run_dir, 1, 1)
+def test_values_that_an_older_version_kept_are_shown_without_an_advantage(own_ledger):
+    calls = read_token_values(own_ledger.run_dir, 1, 1)
     old = [msgspec.structs.replace(call, group_id=None, advantages=b"") for call in calls or []]
-    write_token_values(ledger.run_dir, 1, 1, old, max_megabytes=1)
-    tokens = viewed(ledger, 2).turns[0].call.tokens
+    write_token_values(own_ledger.run_dir, 1, 1, old, max_megabytes=1)
+    tokens = viewed(own_ledger, 2).turns[0].call.tokens
     assert [token.shown["mask"] for token in tokens] == ["trained", "trained", "left out"]
     assert {token.shown["advantage"] for token in tokens} == {"–"}
 
@@ -129,12 +142,12 @@ def test_many_short_responses_together_are_text_too(ledger, monkeypatch):
     assert [turn.call.text for turn in viewed(ledger, 2).turns] == ["#1 #2 #3"] * 2
 
 
-def test_a_lost_record_leaves_the_rows(ledger):
-    spoil(ledger, 2, missing=True)
-    view = viewed(ledger, 2)
+def test_a_lost_record_leaves_the_rows(own_ledger):
+    spoil(own_ledger, 2, missing=True)
+    view = viewed(own_ledger, 2)
     assert "cannot be read" in view.problem and not view.turns
     assert view.facts.uses[0].train_step == 1
-    assert viewed(ledger, 1).training.advantage_range == [-0.25, 0.5]  # the other's record is not needed
+    assert viewed(own_ledger, 1).training.advantage_range == [-0.25, 0.5]  # the other's record is not needed
 
 
 def test_families_say_what_became_of_their_groups(ledger):
@@ -220,16 +233,16 @@ def test_several_actions_and_the_end_are_shown(tmp_path):
     run.ledger.close()
 
 
-def test_a_parent_and_its_children_name_each_other(ledger):
-    task = trajectory(ledger.groups.load(1).task, 1.0)
-    (running,) = ledger.rollouts.claim("w", 9, 60)
-    child_id, other_id = ledger.forks.add(running, task.calls, 0, 2, 8)
-    assert ledger.rollouts.cancel([other_id]) == 1
-    parent, child = viewed(ledger, running.rollout_id), viewed(ledger, child_id)
+def test_a_parent_and_its_children_name_each_other(own_ledger):
+    task = trajectory(own_ledger.groups.load(1).task, 1.0)
+    (running,) = own_ledger.rollouts.claim("w", 9, 60)
+    child_id, other_id = own_ledger.forks.add(running, task.calls, 0, 2, 8)
+    assert own_ledger.rollouts.cancel([other_id]) == 1
+    parent, child = viewed(own_ledger, running.rollout_id), viewed(own_ledger, child_id)
     assert [(row.id, row.parent_call, row.status) for row in parent.facts.children] == [
         (child_id, 0, ""),
         (other_id, 0, "cancelled"),
     ]
     assert parent.facts.rollout.parent_id is None and child.facts.children == []
     assert (child.facts.rollout.parent_id, child.facts.rollout.parent_call) == (running.rollout_id, 0)
-    assert ledger.forks.count() == 1, "the other one was cancelled"
+    assert own_ledger.forks.count() == 1, "the other one was cancelled"

@@ -1,6 +1,7 @@
 """The list of rollouts: the right rows, page by page, and never a look at the whole run."""
 
 import itertools
+from contextlib import closing
 
 import pytest
 
@@ -15,11 +16,11 @@ from tests.postgresql import needs_postgresql, server_url
 from tests.web.recorded import record
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=needs_postgresql)])
-def ledger(request, tmp_path):
-    ledger = record(tmp_path / "run", "" if request.param == "sqlite" else server_url())
-    yield ledger
-    ledger.close()
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=needs_postgresql)])
+def ledger(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    with closing(record(folder / "run", "" if request.param == "sqlite" else server_url())) as ledger:
+        yield ledger
 
 
 def listed(ledger: Ledger, **fields) -> list[int]:

@@ -1,6 +1,7 @@
 """The pages of tasks, rollouts and spans, asked through the application itself."""
 
 import re
+from contextlib import closing
 from urllib.parse import quote
 
 import pytest
@@ -29,15 +30,16 @@ PAGES = [
 ]
 
 
-@pytest.fixture
-def ledger(tmp_path):
-    ledger = record(tmp_path / "run")
-    recorder = SpanRecorder(tmp_path / "run", "worker")
-    with recorder.span("generate", lane="session 0", trace="rollout 2.1"):
-        pass
-    recorder.close()
-    yield ledger
-    ledger.close()
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory):
+    """A run that its tests only read."""
+    folder = tmp_path_factory.mktemp("pages") / "run"
+    with closing(record(folder)) as ledger:
+        recorder = SpanRecorder(folder, "worker")
+        with recorder.span("generate", lane="session 0", trace="rollout 2.1"):
+            pass
+        recorder.close()
+        yield ledger
 
 
 @pytest.fixture
@@ -173,20 +175,24 @@ async def test_bytes_that_are_no_picture_are_not_served(client, ledger):
     assert media_type(SCRIPT.encode()) is None
 
 
-async def test_parent_and_child_link_each_other(client, ledger):
-    (running,) = ledger.rollouts.claim("w", 1, 60)
-    (child_id,) = ledger.forks.add(running, ledger.trajectories.load_final(1).calls, 0, 1, 8)
-    parents = (await client.get(f"/runs/run/rollouts/{running.rollout_id}")).text
-    childs = (await client.get(f"/runs/run/rollouts/{child_id}")).text
+async def test_parent_and_child_link_each_other(tmp_path):
+    with closing(record(tmp_path / "run")) as ledger:
+        (running,) = ledger.rollouts.claim("w", 1, 60)
+        (child_id,) = ledger.forks.add(running, ledger.trajectories.load_final(1).calls, 0, 1, 8)
+    async with ask(build_app([tmp_path / "run"])) as client:
+        parents = (await client.get(f"/runs/run/rollouts/{running.rollout_id}")).text
+        childs = (await client.get(f"/runs/run/rollouts/{child_id}")).text
     assert f"/runs/run/rollouts/{child_id}" in parents and "was forked from it after call\n      1" in parents
     assert f'Forked from <a href="/runs/run/rollouts/{running.rollout_id}">' in childs and "after call 1:" in childs
 
 
-async def test_a_missing_record_is_explained(client, ledger):
-    spoil(ledger, 2)
-    answer = await client.get("/runs/run/rollouts/2")
-    assert answer.status_code == 200 and "cannot be read" in answer.text and "train step 1" in answer.text
-    assert (await client.get("/runs/run/trajectories/2/pictures/1/1")).status_code == 404
+async def test_a_missing_record_is_explained(tmp_path):
+    with closing(record(tmp_path / "run")) as ledger:
+        spoil(ledger, 2)
+    async with ask(build_app([tmp_path / "run"])) as client:
+        answer = await client.get("/runs/run/rollouts/2")
+        assert answer.status_code == 200 and "cannot be read" in answer.text and "train step 1" in answer.text
+        assert (await client.get("/runs/run/trajectories/2/pictures/1/1")).status_code == 404
 
 
 async def test_a_number_leads_straight_to_its_rollout(client):
