@@ -3,16 +3,19 @@ PYTHON ?= python3
 # The newest torch brings several GB of CUDA; this version also exists as a CPU build.
 TORCH  ?= torch==2.13.0
 BIN    := .venv/bin
-# Half of the tests each; who is done first takes some of the other half. Much of their time is waiting.
-PARALLEL ?= -n 2 --dist worksteal
+# Three processes on two cores, because tests wait for a third of their time. One that is done takes tests of another.
+PARALLEL ?= -n 3 --dist worksteal
 RUN    ?= runs/demo
 
-.PHONY: demo test campaigns test-all test-vllm check lint types unit docs docs-slow setup compiler browser postgresql policy lock clean
+.PHONY: demo test behaviour campaigns test-all test-vllm check lint types unit docs docs-slow setup compiler browser postgresql policy lock clean
 
 demo: setup browser   ## train on miniwob-24 and end with a summary and a picture
 	$(BIN)/quartet train recipes/miniwob/recipe.toml --run-dir $(RUN) --fresh
 
-test: lint types browser postgresql   ## lint, types, all behaviour: a real browser, PostgreSQL, killed processes
+test: lint browser postgresql   ## lint, types, all behaviour: a real browser, PostgreSQL, killed processes
+	$(MAKE) --no-print-directory --jobs 2 types behaviour
+
+behaviour: setup
 	$(BIN)/pytest -q $(PARALLEL) --durations=40 -m "not campaign and not release"
 
 campaigns: setup browser postgresql   ## kills and fuzzing by the hundred, Farama's pages, other databases and seeds
@@ -33,6 +36,7 @@ lint: setup
 types: setup
 	$(BIN)/pyright
 
+unit: PARALLEL = -n 2 --dist worksteal
 unit: setup
 	$(BIN)/pytest -q $(PARALLEL) -m "not slow and not campaign and not release and not browser and not postgresql"
 
