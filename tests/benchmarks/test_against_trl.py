@@ -110,11 +110,11 @@ def test_quartet_trains_as_many_steps_as_it_is_asked_for(start, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", THEIRS)
-def test_trl_trains_both_ways(start, name):
+def test_one_process_of_trl_trains_both_ways(start):
     pytest.importorskip("trl")
     process = TrlProcess(sys.executable, threads=1)
-    run = process.run(job(start, name))
+    runs = [process.run(job(start, name)) for name in THEIRS]
     process.close()
-    assert len(run.steps) == 2
-    assert all(step.generated_tokens > 0 for step in run.steps)
+    for run in runs:
+        assert len(run.steps) == 2
+        assert all(step.generated_tokens > 0 for step in run.steps)

@@ -78,9 +78,9 @@ def gap(model: PreTrainedModel, request: GenerateRequest, result: GenerateResult
     return float((trainer_logprobs(model, request, result.token_ids) - torch.tensor(result.logprobs)).abs().max())
 
 
-def many_requests(prefix: str, temperature: float = 1.0) -> list[GenerateRequest]:
-    """64 requests of 40 tokens."""
-    requests = make_requests(64, seed=len(prefix), temperature=temperature)
+def many_requests(prefix: str, count: int = 64, temperature: float = 1.0) -> list[GenerateRequest]:
+    """Requests of 40 tokens."""
+    requests = make_requests(count, seed=len(prefix), temperature=temperature)
     sampling = [msgspec.structs.replace(request.sampling, max_tokens=40) for request in requests]
     return [
         msgspec.structs.replace(request, request_id=f"{prefix}{request.request_id}", sampling=chosen)
@@ -115,9 +115,10 @@ async def test_logprobs_agree_with_the_trainer_after_0_1_and_20_updates(
         assert await engine.version() == version
         if version not in (0, 1, 20):
             continue
-        requests = many_requests(f"v{version}-")
+        # Each token of the server by URL costs a message, and its numbers are those of the embedded engine within it.
+        requests = many_requests(f"v{version}-", count=16 if kind == "openai" else 64)
         results = await generate_all(engine, requests)
-        assert sum(len(result.token_ids) for result in results) >= 2000
+        assert sum(len(result.token_ids) for result in results) >= 30 * len(requests)
         for request, result in zip(requests, results, strict=True):
             assert set(result.versions) == {version}
             assert gap(model, request, result) <= MAX_GAP_NATS

@@ -69,10 +69,10 @@ async def test_requests_that_outgrow_the_memory_take_turns(
         kv_cache_megabytes=1,
         prefix_cache_megabytes=prefix_cache_megabytes,
     )
-    requests = long_requests(7, max_tokens=400)
+    requests = long_requests(7, max_tokens=120)
     results = await asyncio.gather(*map(engine.generate, requests))
     for request, result in zip(requests, results, strict=True):
-        assert len(result.token_ids) == 400
+        assert len(result.token_ids) == 120
         logprobs = reference_logprobs(make_model(), request, result.token_ids)
         drawn = logprobs.gather(-1, torch.tensor(result.token_ids)[:, None])[:, 0]
         torch.testing.assert_close(torch.tensor(result.logprobs), drawn, atol=1e-4, rtol=0)
@@ -108,7 +108,7 @@ def test_request_waiting_for_a_slot_runs_with_new_weights(
 ) -> None:
     """It keeps nothing of the old weights but its tokens, so what follows is of the new version alone."""
     outcomes: dict[str, GenerateResult] = {}
-    requests = long_requests(5, max_tokens=400)
+    requests = long_requests(5, max_tokens=120)
     scheduler = scheduler_of(requests, outcomes, forward(make_model(), 8, CONTEXT_TOKENS))
     waiting = until_one_waits_again(scheduler)
     before = len(waiting.sampled)
@@ -121,7 +121,7 @@ def test_request_waiting_for_a_slot_runs_with_new_weights(
         drawn = logprobs.gather(-1, torch.tensor(result.token_ids)[:, None])[:, 0]
         torch.testing.assert_close(torch.tensor(result.logprobs), drawn, atol=1e-4, rtol=0)
         new = result.versions.index(6)
-        assert result.versions == [5] * new + [6] * (400 - new)
+        assert result.versions == [5] * new + [6] * (120 - new)
         goes_on = request.request_id == waiting.request.request_id
         assert new == before or not goes_on
         assert bool(result.cache_versions) == (not recompute and not goes_on)
@@ -133,7 +133,7 @@ def test_request_waiting_for_a_slot_runs_with_new_weights(
 @torch.inference_mode()
 def test_waiting_request_can_be_aborted_and_restarts_after_a_roll_back() -> None:
     outcomes: dict[str, GenerateResult] = {}
-    scheduler = scheduler_of(long_requests(6, max_tokens=400), outcomes)
+    scheduler = scheduler_of(long_requests(6, max_tokens=120), outcomes)
     aborted = until_one_waits_again(scheduler)
     kept = list(aborted.sampled.token_ids)
     scheduler.abort(aborted.request.request_id)
@@ -145,7 +145,7 @@ def test_waiting_request_can_be_aborted_and_restarts_after_a_roll_back() -> None
     while scheduler.busy:
         scheduler.step()
     del outcomes[aborted.request.request_id]
-    assert all(result.versions == [4] * 400 for result in outcomes.values()) and len(outcomes) == 5
+    assert all(result.versions == [4] * 120 for result in outcomes.values()) and len(outcomes) == 5
     assert scheduler.counters.requests == 6
     assert scheduler.counters.prompt_tokens == sum(range(200, 206))
 

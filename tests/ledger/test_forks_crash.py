@@ -141,21 +141,25 @@ def go_on(run_dir: Path, clock: FakeClock) -> None:
 
 
 CELLS = [
-    pytest.param("before", "sqlite"),
-    pytest.param("after", "postgresql", marks=needs_postgresql),
-    pytest.param("after", "sqlite", marks=pytest.mark.campaign),
-    pytest.param("before", "postgresql", marks=[needs_postgresql, pytest.mark.campaign]),
+    pytest.param("before", 2, "sqlite"),
+    pytest.param("after", 2, "postgresql", marks=needs_postgresql),
+    *(
+        pytest.param(moment, 1, url, marks=[pytest.mark.postgresql, pytest.mark.campaign])
+        for moment in ("before", "after")
+        for url in ("sqlite", "postgresql")
+    ),
 ]
-"""`make test` has each moment on one database, the campaigns have it on the other."""
+"""When a process is killed, at one of how many writes, and the database. Before and after every second write the ledger
+is in each of its states; the campaigns have all moments on both databases."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("moment", "url"), CELLS, indirect=["url"])
-def test_a_kill_at_every_state_change_of_forks(ledger, clock, tmp_path, moment):
+@pytest.mark.parametrize(("moment", "stride", "url"), CELLS, indirect=["url"])
+def test_a_kill_at_every_state_change_of_forks(ledger, clock, tmp_path, moment, stride):
     """One life after the other in the same run, each with its own end."""
     writes = list(life(ledger, clock))
     everything_has_ended_well(ledger)
-    for step in range(len(writes)):
+    for step in range(0, len(writes), stride):
         die_at(step, moment, ledger.run_dir, clock, tmp_path)
         clock.now += 1000
         go_on(ledger.run_dir, clock)

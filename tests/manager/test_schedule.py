@@ -53,7 +53,7 @@ def settings_of(mode: str, number: int) -> dict:
 @pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.campaign)])
 @pytest.mark.parametrize(("schedule", "rule"), MODES)
 def test_a_run_reaches_its_end(schedule, rule, number):
-    it_reaches_its_end("", 8, schedule, rule, **settings_of(f"{schedule} {rule}", number))
+    it_reaches_its_end("", 8 if number else 5, schedule, rule, **settings_of(f"{schedule} {rule}", number))
 
 
 @needs_postgresql

@@ -45,6 +45,7 @@ def test_a_tokenizer_is_checked_without_reading_the_weights(name: str, copied: P
         load_tokenizer(copied)
 
 
+@pytest.mark.slow
 @given(place=st.integers(min_value=0), bit=st.integers(0, 7), name=st.sampled_from([*FILES, CHECKSUMS]))
 @settings(max_examples=300)
 def test_every_flipped_bit_is_noticed(policy_folder: Path, place: int, bit: int, name: str) -> None:
@@ -72,13 +73,14 @@ def test_a_policy_that_another_program_made_needs_no_checksums(copied: Path) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seeds", [range(40), pytest.param(range(40, 160), marks=pytest.mark.campaign)])
 @pytest.mark.parametrize("name", FILES)
 def test_without_checksums_damage_is_the_named_error_or_does_no_harm(
-    policy_folder: Path, tmp_path: Path, name: str
+    policy_folder: Path, tmp_path: Path, name: str, seeds: range
 ) -> None:
     """Policies of other programs: whatever a library raises over them is told as a damaged policy."""
     outcomes = {"loaded": 0, "refused": 0}
-    for seed in range(160):
+    for seed in seeds:
         folder = Path(shutil.copytree(policy_folder, tmp_path / str(seed)))
         (folder / CHECKSUMS).unlink()
         damage(folder / name, Random(seed))
