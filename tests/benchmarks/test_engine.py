@@ -3,11 +3,14 @@
 import time
 from contextlib import closing
 
+import pytest
 import torch
 
 from benchmarks.engine import compare
 from benchmarks.engine_contenders.base import tiny_model
 from benchmarks.engine_contenders.ours import Ours
+
+pytestmark = pytest.mark.slow
 
 
 def test_no_cell_finds_prompts_of_another_in_the_prefix_cache() -> None:

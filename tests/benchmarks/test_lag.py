@@ -14,6 +14,8 @@ from quartet.policy.make import make_policy
 from quartet.report.comparison.intervals import interval
 from quartet.train.loss.base import LossInput
 
+pytestmark = pytest.mark.slow
+
 LAGGING = "decoupled, max_lag 4"
 
 

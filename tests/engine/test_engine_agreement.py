@@ -29,6 +29,8 @@ from quartet.errors import CheckpointError, ConfigError
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.types import Sampling
 
+pytestmark = pytest.mark.slow
+
 Builder = Callable[..., TorchEngine]
 
 

@@ -26,6 +26,8 @@ from quartet.rollout.client import ModelClient
 from quartet.types import FinishReason, Policy, Sampling
 from tests.rollout.serving import TOKEN
 
+pytestmark = pytest.mark.slow
+
 Builder = Callable[..., TorchEngine]
 Connect = Callable[..., Any]
 

@@ -13,6 +13,8 @@ from quartet.errors import RecalledError
 from quartet.rollout.client import ModelClient
 from quartet.types import Call, FinishReason, Sampling
 
+pytestmark = pytest.mark.slow
+
 PROMPT = make_requests(1)[0].prompt_ids[:20]
 KEYS = ("left", "right")
 

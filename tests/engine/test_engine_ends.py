@@ -19,6 +19,8 @@ from quartet.engine.torch_engine import TorchEngine
 from quartet.errors import RefusedRequestError
 from quartet.types import FinishReason, Sampling
 
+pytestmark = pytest.mark.slow
+
 Builder = Callable[..., TorchEngine]
 TOKENIZER = make_tokenizer()
 

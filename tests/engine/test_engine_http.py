@@ -35,6 +35,8 @@ from quartet.errors import EngineError, EngineUnreachableError, PromptTooLongErr
 from quartet.types import FinishReason, Sampling
 from tests.rollout.serving import HEADERS, TOKEN, serving
 
+pytestmark = pytest.mark.slow
+
 Builder = Callable[..., TorchEngine]
 LONG = GenerateRequest(
     request_id="long", prompt_ids=[1], sampling=Sampling(max_tokens=MAX_CONTEXT_TOKENS), stop_token_ids=[]

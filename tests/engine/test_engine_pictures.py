@@ -47,6 +47,8 @@ from quartet.types import (
 )
 from tests.vision_policy import make_vision_policy
 
+pytestmark = pytest.mark.slow
+
 MAX_GAP_NATS = 1e-4
 
 

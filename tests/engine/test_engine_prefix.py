@@ -26,6 +26,8 @@ from quartet.engine.torch_engine import TorchEngine
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.types import Sampling
 
+pytestmark = pytest.mark.slow
+
 Builder = Callable[..., TorchEngine]
 ARCHITECTURES = pytest.mark.parametrize("architecture", ["qwen3", "llama", "gpt2"])
 

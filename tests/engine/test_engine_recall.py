@@ -10,6 +10,8 @@ from quartet.engine.base import GenerateRequest
 from quartet.engine.torch_engine import TorchEngine
 from quartet.types import FinishReason, Sampling
 
+pytestmark = pytest.mark.slow
+
 Builder = Callable[..., TorchEngine]
 
 

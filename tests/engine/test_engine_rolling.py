@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 
+import pytest
 from engine_models import make_model, make_requests, publish, until
 from msgspec.structs import replace
 from test_engine_process import commit
@@ -16,6 +17,8 @@ from quartet.ledger import Ledger
 from quartet.telemetry.presence import Presence
 from quartet.telemetry.record import Recorder
 from quartet.types import Sampling
+
+pytestmark = pytest.mark.slow
 
 Builder = Callable[..., TorchEngine]
 

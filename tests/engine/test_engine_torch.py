@@ -21,6 +21,8 @@ from quartet.engine.torch_engine import TorchEngine
 from quartet.errors import EngineError, PromptTooLongError, RefusedRequestError
 from quartet.types import FinishReason, Sampling
 
+pytestmark = pytest.mark.slow
+
 Builder = Callable[..., TorchEngine]
 
 

@@ -27,6 +27,8 @@ from quartet.errors import CheckpointError, EngineError
 from quartet.types import FinishReason, Sampling
 from tests.rollout.serving import serving
 
+pytestmark = pytest.mark.slow
+
 
 class PrefixServer:
     """Samples one and the same token. Loads of weights are counted from 1."""

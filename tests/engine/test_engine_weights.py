@@ -17,6 +17,8 @@ from quartet.engine.torch_engine import TorchEngine
 from quartet.errors import EngineError
 from quartet.types import Sampling
 
+pytestmark = pytest.mark.slow
+
 Builder = Callable[..., TorchEngine]
 
 

@@ -22,6 +22,8 @@ from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.types import FinishReason, Sampling
 from tests.rollout.serving import TOKEN, serving
 
+pytestmark = pytest.mark.slow
+
 Builder = Callable[..., TorchEngine]
 
 

@@ -175,6 +175,7 @@ fingerprints = st.none() | st.builds(
 FORMATS = [(JsonlWriter, read_jsonl, "jsonl"), (ParquetWriter, read_parquet, "parquet")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("writer", "read", "suffix"), FORMATS)
 @given(data=st.data())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -221,6 +222,7 @@ def test_a_file_of_the_former_format_is_read(read, name):
     assert len(found) == 2 and all(picture.data.startswith(b"\x89PNG") for (picture,) in found)
 
 
+@pytest.mark.slow
 def test_more_rows_than_one_row_group(tmp_path, ledger):
     for _ in range(150):
         trainable_group(ledger)

@@ -70,6 +70,7 @@ def assert_same_grids(num_sizes: int, longest: int, seed: int) -> None:
         assert len(found["pixel_values"]) == 4 * shown.num_placeholders == np.prod(shown.grid), size
 
 
+@pytest.mark.slow
 def test_grids_of_1000_sizes_are_those_of_the_library() -> None:
     assert_same_grids(1_000, 96, 0)
 
@@ -109,6 +110,7 @@ def test_a_saved_policy_makes_the_same_of_a_picture(seeing: tuple[LoadedPolicy, 
     assert torch.equal(again.model.lm_head.weight, policy.model.lm_head.weight)  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_pictures_that_cannot_be_shown_are_refused_by_name() -> None:
     ours = qwen(8, 2**16)
     side = int(MAX_PICTURE_PIXELS**0.5)

@@ -22,6 +22,7 @@ def pieces(tokenizer: PreTrainedTokenizerFast, text: str) -> list[str]:
     return [str(tokenizer.decode([token])) for token in tokenizer.encode(text, add_special_tokens=False)]
 
 
+@pytest.mark.slow
 @given(text=st.text())
 def test_any_text_survives(tokenizer: PreTrainedTokenizerFast, text: str):
     assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text

@@ -8,6 +8,7 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
 from msgspec.structs import replace
 from scripted_engine import ScriptedEngine
@@ -140,6 +141,7 @@ async def test_an_exception_of_the_agent_loop_is_in_the_record_and_others_go_on(
     assert event.fields["error"] == row.error == failed.error
 
 
+@pytest.mark.slow
 async def test_a_policy_without_a_valid_action_is_an_alarm_with_an_example(tmp_path):
     """Announced at 100 rollouts and at 200, and over with the first action that can be done."""
     bench = Bench(tmp_path, lambda request, index: "I would rather not" if index < 400 else "click left [1]")

@@ -38,6 +38,7 @@ def test_the_teacher_s_pass_is_its_log_probs_at_the_sampled_temperature(recipe: 
         np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_student_becomes_like_its_teacher_without_any_reward(recipe: RecipeBuilder) -> None:
     """KL(student | teacher) of the next token falls to a third within twelve train steps of 32 samples."""
     credit = {"name": "distillation", "teacher": "/teacher"}

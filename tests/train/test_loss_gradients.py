@@ -12,6 +12,8 @@ from quartet.config import LossTerm
 from quartet.registry import build
 from quartet.train.loss.base import LossInput
 
+pytestmark = pytest.mark.slow
+
 BRANCHES = [0, 0, 0, 1, 1, 2]
 CLIP_LOW, CLIP_HIGH, CAP = 0.2, 0.28, 1.0
 LOSSES = ("ppo_clip", "gspo")

@@ -19,6 +19,8 @@ from quartet.train.loss.ppo_clip import PpoClip
 from quartet.train.trainer import Trainer, run_trainer
 from quartet.types import Batch, Purpose, ReplayRule, Trajectory
 
+pytestmark = pytest.mark.slow
+
 Groups = list[list[Trajectory]]
 
 

@@ -24,6 +24,8 @@ from quartet.train.sft import (
     run_sft,
 )
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("north", "south", "east", "west")
 CHATS = [
     ([f"Go {name}.\n" + "\n".join(f"button {n} [{i}]" for i, n in enumerate(NAMES, 1))], [f"click {name} [{i}]"])

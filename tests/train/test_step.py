@@ -14,6 +14,8 @@ from quartet.train.packing import Branch
 from quartet.train.step import Learner, NonFiniteError
 from quartet.types import Trajectory
 
+pytestmark = pytest.mark.slow
+
 RecipeBuilder = Callable[..., Recipe]
 
 

@@ -29,6 +29,8 @@ from quartet.train.step import Learner
 from quartet.types import Call, Prompt
 from tests.vision_policy import make_vision_policy
 
+pytestmark = pytest.mark.slow
+
 PATCH = 8
 
 

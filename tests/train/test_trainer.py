@@ -36,6 +36,8 @@ from quartet.train.packing import PackedBatch
 from quartet.train.trainer import Trainer, run_trainer
 from quartet.types import Batch, Policy, ReplayRule, RolloutPlan, Trajectory
 
+pytestmark = pytest.mark.slow
+
 RecipeBuilder = Callable[..., Recipe]
 TRAIN = {"groups_per_batch": 2, "learning_rate": 0.01, "minibatches": 2}
 ACTOR_CRITIC = {"credit": "gae", "loss": {"terms": ["ppo_clip", "value"]}}

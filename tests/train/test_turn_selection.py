@@ -87,6 +87,7 @@ def test_members_that_joined_are_known_as_replayed():
     assert [branch.use for branch in pack_batch(batch, 2).branches] == [MemberUse.FRESH, MemberUse.REPLAY]
 
 
+@pytest.mark.slow
 @given(
     tokens=st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=4), min_size=2, max_size=5),
     percentile=st.integers(1, 99),

@@ -21,6 +21,8 @@ from quartet.train.step import Learner
 from quartet.train.train_batch import credited
 from quartet.types import Batch
 
+pytestmark = pytest.mark.slow
+
 RecipeBuilder = Callable[..., Recipe]
 ACTOR_CRITIC = {"terms": ["ppo_clip", "value"]}
 
