@@ -45,7 +45,7 @@ def test_queries_of_the_tutorial_read_the_ledger_of_any_run(recorded_run, monkey
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "steps"), STEPS.items(), ids=list(STEPS))
-def test_a_tutorial_runs_from_any_folder(name, steps, tmp_path, monkeypatch, capsys):
+def test_shortened_tutorial_prints_its_result(name, steps, tmp_path, monkeypatch, capsys):
     """In this process. What the other tutorials show has other tests: an environment of one's own, each way to run the
     modules, and the queries above."""
     monkeypatch.chdir(tmp_path)
@@ -66,7 +66,7 @@ def load(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.campaign
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", PRINTED)
-def test_a_tutorial_prints_what_it_promises(name, tmp_path):
+def test_tutorial_run_as_a_script_prints_its_result(name, tmp_path):
     environment = os.environ | {"OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / f"{name}.py")],

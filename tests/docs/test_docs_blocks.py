@@ -61,14 +61,14 @@ def clone(folder: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(2 * BLOCK_SECONDS)
-def test_get_started(first_run: Path) -> None:
+def test_code_blocks_of_get_started_train_a_run(first_run: Path) -> None:
     assert (first_run / "runs" / "first" / "summary.json").is_file()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(2 * BLOCK_SECONDS)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page(page: Path, first_run: Path, tmp_path: Path) -> None:
+def test_code_blocks_of_a_page_run(page: Path, first_run: Path, tmp_path: Path) -> None:
     folder = clone(tmp_path)
     shutil.copy(first_run / "first.toml", folder)
     shutil.copytree(first_run / "runs", folder / "runs", ignore=shutil.ignore_patterns("notifications"))

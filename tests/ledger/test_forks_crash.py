@@ -155,7 +155,7 @@ is in each of its states; the campaigns have all moments on both databases."""
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("moment", "stride", "url"), CELLS, indirect=["url"])
-def test_a_kill_at_every_state_change_of_forks(ledger, clock, tmp_path, moment, stride):
+def test_ledger_recovers_from_a_kill_at_every_write_of_forks(ledger, clock, tmp_path, moment, stride):
     """One life after the other in the same run, each with its own end."""
     writes = list(life(ledger, clock))
     everything_has_ended_well(ledger)

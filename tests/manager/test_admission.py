@@ -21,7 +21,7 @@ counts = st.integers(0, 60)
 
 @settings(deadline=None)
 @given(ahead=counts, max_ahead=st.integers(1, 40), queued=counts, sessions=st.integers(1, 40), size=st.integers(1, 20))
-def test_the_rule(ahead, max_ahead, queued, sessions, size):
+def test_admission_stays_within_the_staleness_and_queue_bounds(ahead, max_ahead, queued, sessions, size):
     load = Load(sessions=sessions, rollouts_per_group=size, queued=queued, open_groups=0)
     found = capacity(ahead=ahead, max_ahead=max_ahead, room=two_rollouts_per_session(load))
     assert found.groups == 0 or ahead + found.groups <= max_ahead
@@ -32,7 +32,7 @@ def test_the_rule(ahead, max_ahead, queued, sessions, size):
 
 
 @given(ahead=counts, max_ahead=st.integers(1, 40), open_groups=counts, sessions=st.integers(1, 40), size=counts)
-def test_groups_that_have_their_sessions_to_themselves(ahead, max_ahead, open_groups, sessions, size):
+def test_open_groups_never_need_more_sessions_than_there_are(ahead, max_ahead, open_groups, sessions, size):
     load = Load(sessions=sessions, rollouts_per_group=size + 1, queued=0, open_groups=open_groups)
     found = capacity(ahead=ahead, max_ahead=max_ahead, room=sessions_for_all_rollouts(load))
     groups = open_groups + found.groups
@@ -144,7 +144,7 @@ def runs(several: range) -> list:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", runs(range(4)))
 @pytest.mark.parametrize("on_late", ["mask", "wait", "drop"])
-def test_a_real_run_reaches_its_end(on_late, number):
+def test_run_with_random_failures_reaches_its_last_train_step(on_late, number):
     it_reaches_its_end("", 8 if number else 5, on_late, **settings_of(on_late, number))
 
 
@@ -155,7 +155,7 @@ def test_a_real_run_reaches_its_end(on_late, number):
     "on_late",
     ["wait", pytest.param("mask", marks=pytest.mark.campaign), pytest.param("drop", marks=pytest.mark.campaign)],
 )
-def test_a_real_run_on_postgresql_reaches_its_end(on_late, number):
+def test_run_with_random_failures_on_postgresql_reaches_its_last_train_step(on_late, number):
     it_reaches_its_end(server_url(), 4, on_late, **settings_of(on_late, number))
 
 

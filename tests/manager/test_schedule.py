@@ -52,14 +52,14 @@ def settings_of(mode: str, number: int) -> dict:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.campaign)])
 @pytest.mark.parametrize(("schedule", "rule"), MODES)
-def test_a_run_reaches_its_end(schedule, rule, number):
+def test_run_of_each_schedule_reaches_its_last_train_step(schedule, rule, number):
     it_reaches_its_end("", 8 if number else 5, schedule, rule, **settings_of(f"{schedule} {rule}", number))
 
 
 @needs_postgresql
 @pytest.mark.slow
 @pytest.mark.parametrize(("schedule", "rule"), ON_POSTGRESQL)
-def test_a_run_on_postgresql_reaches_its_end(schedule, rule):
+def test_run_of_each_schedule_on_postgresql_reaches_its_last_train_step(schedule, rule):
     it_reaches_its_end(server_url(), 4, schedule, rule, **settings_of(f"{schedule} {rule}", 2))
 
 
@@ -172,7 +172,7 @@ def test_april_pauses_training_from_a_full_batch_until_its_policy_is_served(ledg
     assert not schedule.may_take_weights(ledger, rule)
 
 
-def test_a_batch_that_is_gone_ends_the_rest(ledger):
+def test_april_resumes_training_rollouts_when_the_full_batch_is_dropped(ledger):
     """Nobody stored that there was one."""
     settings = recipe(admission={"schedule": "batch_synchronous"}, straggler={"name": "april"})
     rule = build(settings.straggler, settings)

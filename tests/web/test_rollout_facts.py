@@ -75,7 +75,7 @@ def test_drop_reason_of_a_rollout_is_shown(ledger, rollout_id, why):
     assert viewed(ledger, rollout_id).fate == f"was not trained on: its group was dropped ({why})"
 
 
-def test_one_that_runs_and_one_that_does_not_exist(ledger):
+def test_running_rollout_has_no_attempt_and_an_unknown_id_no_rollout(ledger):
     view = viewed(ledger, 11)
     assert (view.attempt, view.turns, view.fate) == (None, [], "is running now")
     with ledger.read() as connection:
@@ -117,7 +117,7 @@ def test_every_kind_of_attempt_is_explained():
     assert set(KINDS) == set(TrajectoryKind)
 
 
-def test_classes_are_as_many_as_labels():
+def test_every_value_of_a_measure_has_one_of_its_classes():
     for measure in MEASURES:
         assert len(measure.labels) == len(measure.bounds) + 1
         assert measure.class_of(-math.inf) == "0"
@@ -142,7 +142,7 @@ def test_many_short_responses_together_are_text_too(ledger, monkeypatch):
     assert [turn.call.text for turn in viewed(ledger, 2).turns] == ["#1 #2 #3"] * 2
 
 
-def test_a_lost_record_leaves_the_rows(own_ledger):
+def test_rollout_with_a_lost_record_is_shown_from_its_rows(own_ledger):
     spoil(own_ledger, 2, missing=True)
     view = viewed(own_ledger, 2)
     assert "cannot be read" in view.problem and not view.turns
@@ -150,7 +150,7 @@ def test_a_lost_record_leaves_the_rows(own_ledger):
     assert viewed(own_ledger, 1).training.advantage_range == [-0.25, 0.5]  # the other's record is not needed
 
 
-def test_families_say_what_became_of_their_groups(ledger):
+def test_family_counts_the_outcomes_of_its_groups(ledger):
     with ledger.read() as connection:
         rows = {row.family: row for row in family_rows(connection, "bandit", ledger.policy)}
         groups = list_groups(connection, "left")

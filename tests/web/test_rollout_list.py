@@ -49,7 +49,7 @@ def listed(ledger: Ledger, **fields) -> list[int]:
         ({"train_step": 2}, []),
     ],
 )
-def test_a_selection_lists_what_it_names(ledger, fields, expected):
+def test_filters_list_and_count_the_matching_rollouts(ledger, fields, expected):
     assert listed(ledger, **fields) == expected
     with ledger.read() as connection:
         count = count_rollouts(connection, Selection(**fields))
@@ -70,7 +70,7 @@ def test_pages_hold_every_rollout_once_however_little_a_page_may_look_at(ledger,
     assert found == whole
 
 
-def test_counts_stop(ledger, monkeypatch):
+def test_count_stops_at_its_limit(ledger, monkeypatch):
     monkeypatch.setattr(rollouts, "MOST_COUNTED", 4)
     with ledger.read() as connection:
         assert str(count_rollouts(connection, Selection(family="left"))) == "4+"

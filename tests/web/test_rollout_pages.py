@@ -58,7 +58,7 @@ async def test_text_of_models_and_pages_is_escaped(client, page):
     assert "script-src 'self'" in answer.headers["content-security-policy"]
 
 
-async def test_the_hostile_texts_are_there_to_be_read(client):
+async def test_hostile_text_is_shown_escaped(client):
     page = (await client.get("/runs/run/rollouts/8")).text
     assert page.count("&lt;script&gt;") >= 5  # family, goal, page text, response, page text at the end
 
@@ -120,7 +120,7 @@ LONG = "9" * 25
     ],
     ids=lambda page: page[:48],
 )
-async def test_no_number_in_an_address_is_too_odd(client, page):
+async def test_malformed_number_in_an_address_is_a_client_error(client, page):
     answer = await client.get(f"/runs/run/{page}")
     assert answer.status_code == (400 if "?" in page else 404), answer.text
     assert "cannot be shown" in answer.text
@@ -137,16 +137,16 @@ async def test_no_number_in_an_address_is_too_odd(client, page):
         f"rollouts?older_than={2**63 - 1}&version={2**63 - 1}",
     ],
 )
-async def test_a_far_moment_or_a_high_number_is_only_empty(client, page):
+async def test_times_and_ids_out_of_range_give_empty_pages(client, page):
     assert (await client.get(f"/runs/run/{page}")).status_code == 200
 
 
-async def test_a_picture_is_served_as_what_it_is(client):
+async def test_picture_is_served_with_its_media_type(client):
     answer = await client.get("/runs/run/trajectories/1/pictures/1/1")
     assert (answer.status_code, answer.headers["content-type"], answer.content) == (200, "image/png", png())
 
 
-async def test_the_end_has_its_text_and_its_picture(client):
+async def test_final_observation_is_shown_with_text_and_picture(client):
     page = (await client.get("/runs/run/rollouts/1")).text
     assert 'id="end"' in page and 'alt="What the page looked like at the end"' in page
     (address,) = set(re.findall(r"/runs/run/trajectories/1/pictures/3/1", page))
@@ -155,7 +155,7 @@ async def test_the_end_has_its_text_and_its_picture(client):
     assert (await client.get(address.replace("/3/1", "/0/1"))).status_code == 404
 
 
-async def test_a_kept_picture_is_asked_for_again(client, ledger):
+async def test_cached_picture_is_revalidated_by_its_content(client, ledger):
     """`--fresh` begins another run at the same address, whose trajectories have the same numbers."""
     address = "/runs/run/trajectories/1/pictures/1/1"
     first = await client.get(address)
@@ -195,7 +195,7 @@ async def test_a_missing_record_is_explained(tmp_path):
         assert (await client.get("/runs/run/trajectories/2/pictures/1/1")).status_code == 404
 
 
-async def test_a_number_leads_straight_to_its_rollout(client):
+async def test_search_for_a_rollout_id_redirects_to_its_page(client):
     answer = await client.get("/runs/run/rollouts?rollout=7")
     assert (answer.status_code, answer.headers["location"]) == (307, "/runs/run/rollouts/7")
 
