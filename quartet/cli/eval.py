@@ -127,7 +127,7 @@ def _policy_of_run(run: Path, which: str, tasks: "Recipe") -> Path:
     if chosen_on & set(tasks.evaluation.reported_seeds):
         raise ConfigError(
             f"the best policy of {run} was chosen on seeds {min(chosen_on):,} to {max(chosen_on):,}: its success on "
-            "them overestimates its success on others",
+            "them overestimates its success on other seeds",
             f"evaluate on other seeds: --set evaluation.first_seed={max(chosen_on) + 1}",
         )
     if chosen_on:

@@ -26,8 +26,8 @@ def make_rows(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -
     if not layers or kinds - PLAIN_LAYERS or not all(layer.is_initialized for layer in layers):
         found = ", ".join(sorted(kind.__name__ for kind in kinds)) or "none with layers"
         raise SetupError(
-            f"the torch engine cannot run {model.config.model_type}: its cache holds more than, or other data "
-            f"than, the keys and values of every layer ({found})",
+            f"the torch engine cannot run {model.config.model_type}: its cache holds data other than the keys "
+            f"and values of every layer ({found})",
             "use a model with plain attention in every layer, or another engine",
         )
     like = [(layer.keys, layer.values) for layer in layers]

@@ -82,7 +82,7 @@ class HostedSession:
                 return encode("state", self._state)
             case unknown:
                 known = "reset, step, snapshot, state or close"
-                raise RefusedError(ErrorCode.UNKNOWN_TYPE, f"unknown message type {unknown!r}, expected {known}")
+                raise RefusedError(ErrorCode.UNKNOWN_TYPE, f"unknown message type {unknown!r}: send {known}")
 
     async def _reset(self, data: ResetData) -> ObservationData:
         self._in_episode, self._trace = False, data.trace

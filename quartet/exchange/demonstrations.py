@@ -150,7 +150,9 @@ def _holds_chats(path: Path) -> bool:
     try:
         return "messages" in msgspec.json.decode(first, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path} is not a JSON Lines file: {error}", "docs/exchange.md shows the formats") from error
+        raise ConfigError(
+            f"{path} is not a JSON Lines file: {error}", "see docs/exchange.md for the formats"
+        ) from error
 
 
 def _reason_to_leave_out(trajectory: Trajectory, recipe: Recipe, families: set[str]) -> str:

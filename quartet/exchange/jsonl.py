@@ -14,7 +14,7 @@ from quartet.exchange.format_1 import FormerRecord, current
 from quartet.exchange.lines import read_lines
 from quartet.exchange.record import TrajectoryRecord
 
-_ADVICE = "docs/exchange.md shows the format"
+_ADVICE = "see docs/exchange.md for the format"
 
 
 class JsonlWriter:

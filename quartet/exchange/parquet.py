@@ -56,7 +56,7 @@ def read_parquet(path: Path) -> Iterator[tuple[int, TrajectoryRecord]]:
             record = _from_row(row)
         except (msgspec.DecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ConfigError(
-                f"{path}: row {number} is not a trajectory: {error}", "docs/exchange.md shows the columns"
+                f"{path}: row {number} is not a trajectory: {error}", "see docs/exchange.md for the columns"
             ) from error
         yield number, record
 

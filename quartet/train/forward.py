@@ -86,7 +86,7 @@ def _head_at(model: PreTrainedModel, sources_T: torch.Tensor) -> Iterator[list[t
     """
     head = model.get_output_embeddings()
     if head is None:
-        raise ConfigError(f"{type(model).__name__} has no output matrix", "model.path must be a causal language model")
+        raise ConfigError(f"{type(model).__name__} has no output matrix", "set model.path to a causal language model")
     hidden: list[torch.Tensor] = []
 
     def select(head: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[torch.Tensor]:
