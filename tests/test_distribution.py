@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,11 @@ ROOT = Path(__file__).parents[1]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
-@pytest.fixture(scope="module")
-def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of both: the wheel is made from the source distribution, so that nothing of the checkout lends it."""
-    folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([sys.executable, "-m", "build", "--outdir", str(folder), str(ROOT)], check=True, capture_output=True)
-    return folder
+@pytest.fixture(scope="session")
+def distributions(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    """Folder of both: the wheel is built from the source distribution, so that it takes nothing from the checkout."""
+    command = [sys.executable, "-m", "build", str(ROOT), "--outdir"]
+    return made_once("dist", lambda folder: subprocess.run([*command, str(folder)], check=True, capture_output=True))
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,13 @@ def build(configuration: Path, site: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    done = build(ROOT / "mkdocs.yml", folder)
-    assert done.returncode == 0, done.stderr
-    return folder
+@pytest.fixture(scope="session")
+def site(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+    def make(folder: Path) -> None:
+        done = build(ROOT / "mkdocs.yml", folder)
+        assert done.returncode == 0, done.stderr
+
+    return made_once("site", make)
 
 
 def test_nothing_is_fetched_from_another_host(site: Path) -> None:
