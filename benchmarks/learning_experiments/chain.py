@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from benchmarks.learning_experiments.table import Episode, World, logits_of
+from benchmarks.learning_experiments.episode import Episode, World, logits_of
 from quartet.types import Trajectory
 
 MAX_WORDS = 128

@@ -10,7 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
-from benchmarks.learning_experiments.table import Episode, TablePolicy, World, logits_of
+from benchmarks.learning_experiments.episode import Episode, World, logits_of
+from benchmarks.learning_experiments.table import TablePolicy
 from quartet.types import Trajectory
 
 PROMPT, ANSWER, RIGHT, WRONG, MORE_RIGHT, MORE_WRONG, END = range(7)

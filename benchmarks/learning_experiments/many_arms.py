@@ -4,7 +4,8 @@ import random
 
 import numpy as np
 
-from benchmarks.learning_experiments.table import Episode, TablePolicy, World, logits_of
+from benchmarks.learning_experiments.episode import Episode, World, logits_of
+from benchmarks.learning_experiments.table import TablePolicy
 from quartet.types import Trajectory
 
 

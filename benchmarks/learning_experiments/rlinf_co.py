@@ -11,7 +11,8 @@ from typing import ClassVar
 import numpy as np
 
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
-from benchmarks.learning_experiments.table import Episode, TablePolicy, World, demonstration, logits_of
+from benchmarks.learning_experiments.episode import Episode, World, demonstration, logits_of
+from benchmarks.learning_experiments.table import TablePolicy
 from quartet.types import Trajectory
 
 SITUATIONS, ACTIONS = 6, 4

@@ -6,10 +6,9 @@ the environments and the ledger are left out, and a run of thousands of rollouts
 """
 
 import random
-from abc import ABC, abstractmethod
 from bisect import bisect
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
 from itertools import accumulate
@@ -19,34 +18,15 @@ import numpy as np
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from benchmarks.learning_experiments.episode import Episode, World
 from quartet.config import Recipe
 from quartet.recipe.file import apply_override, parse_recipe
 from quartet.train.assign import assign, credits_of, needs_of
 from quartet.train.packing import pack_batch
 from quartet.train.step import Learner
 from quartet.train.train_batch import train_batch
-from quartet.types import (
-    Batch,
-    Call,
-    FinishReason,
-    Group,
-    GroupMember,
-    Observation,
-    ReplayRule,
-    Sampling,
-    Status,
-    Task,
-    TokenColumns,
-    Trajectory,
-    Turn,
-)
+from quartet.types import Batch, Group, GroupMember
 
-NEVER = -1e4
-"""Logit of a token that is never said after another; its gradient is exactly 0."""
-SMALLEST_VOCABULARY = 8
-"""Number of tokens with which the trainer checks a model."""
-_SAMPLING = Sampling()
-_PAGE = Observation(goal="", text="")
 _DEFAULTS: dict[str, Any] = {
     "name": "table",
     "model": {"path": "table"},
@@ -54,80 +34,6 @@ _DEFAULTS: dict[str, Any] = {
     "admission": {"max_lag": 0},
     "train": {"learning_rate": 0.05, "max_tokens_per_microbatch": 1_000_000, "groups_per_batch": 1},
 }
-
-
-class Episode:
-    """One rollout in progress: what was shown and said so far, and the rewards of its turns."""
-
-    def __init__(self, policy: "TablePolicy", draw: random.Random) -> None:
-        self._policy, self.draw = policy, draw
-        self._shown: list[int] = []
-        self._calls: list[Call] = []
-        self._turns: list[Turn] = []
-        self.tokens = 0
-        """Number of tokens that the policy said."""
-
-    def show(self, *tokens: int) -> None:
-        """Append an observation."""
-        self._shown += tokens
-
-    def respond(self, max_tokens: int = 1, ends: Collection[int] = ()) -> list[int]:
-        """Sample a response up to a token of `ends`, or of `max_tokens` tokens, and return it."""
-        last, said, logprobs = self._shown[-1], [], []
-        while len(said) < max_tokens and (not said or last not in ends):
-            last, logprob = self._policy.sample(last, self.draw)
-            said.append(last)
-            logprobs.append(logprob)
-        self.say(said, logprobs, self._policy.version)
-        return said
-
-    def say(self, tokens: Sequence[int], logprobs: Sequence[float], version: int) -> None:
-        """Append a response."""
-        self._calls.append(
-            Call(
-                prompt_ids=self._shown,
-                response=TokenColumns(
-                    token_ids=list(tokens), logprobs=list(logprobs), versions=[version] * len(tokens)
-                ),
-                sampling=_SAMPLING,
-                finish_reason=FinishReason.STOP,
-            )
-        )
-        self._shown = [*self._shown, *tokens]
-        self.tokens += len(tokens)
-        self.reward(0.0)
-
-    def reward(self, value: float) -> None:
-        """Set the reward of the last turn."""
-        turn = Turn(observation=_PAGE, call_index=len(self._calls) - 1, response="", rewards={"task": value})
-        self._turns[len(self._calls) - 1 :] = [turn]
-
-    def end(self, *, success: bool, truncated: bool = False) -> Trajectory:
-        """Return the record of the rollout."""
-        return Trajectory(
-            task=Task(env="bandit", family="table", seed=0),
-            status=Status.TRUNCATED_TOKENS if truncated else Status.COMPLETED,
-            calls=self._calls,
-            turns=self._turns,
-            rewards={"task": sum(turn.reward for turn in self._turns)},
-            success=success,
-        )
-
-
-class World(ABC):
-    """A task with few tokens."""
-
-    @abstractmethod
-    def logits(self) -> np.ndarray:
-        """Return the initial policy `[V, V]`: entry `[s, t]` is the logit of token t after token s."""
-
-    @abstractmethod
-    def play(self, episode: Episode, task: int) -> Trajectory:
-        """Play one rollout of a task; rollouts of the same task are compared."""
-
-    def features(self) -> np.ndarray:
-        """Return what the policy sees of each last token, rows of the same length `[V, H]`; by default its identity."""
-        return np.eye(len(self.logits()))
 
 
 class TablePolicy:
@@ -223,35 +129,6 @@ class TablePolicy:
         self._sums = [list(accumulate(row)) for row in logprobs_VV.exp().tolist()]
 
 
-def demonstration(shown: Sequence[int], said: Sequence[int]) -> GroupMember:
-    """Return a demonstration of one turn as an anchor: a member that is imitated and gets no credit."""
-    call = Call(
-        prompt_ids=list(shown),
-        response=TokenColumns(token_ids=list(said)),
-        sampling=_SAMPLING,
-        finish_reason=FinishReason.STOP,
-    )
-    trajectory = Trajectory(
-        task=Task(env="bandit", family="table", seed=0),
-        status=Status.COMPLETED,
-        calls=[call],
-        turns=[],
-        rewards={"task": 1.0},
-        success=True,
-    )
-    return GroupMember(rollout_id=1_000_000, trajectory=trajectory, replay=ReplayRule.ANCHOR)
-
-
-def logits_of(rows: Mapping[int, Mapping[int, float]], vocabulary: int) -> np.ndarray:
-    """Return logits `[V, V]` from the probabilities of the tokens after each token; others are never said."""
-    size = max(vocabulary, SMALLEST_VOCABULARY)
-    logits = np.full((size, size), NEVER)
-    for last in range(size):
-        for token, share in rows.get(last, {0: 1.0}).items():
-            logits[last, token] = np.log(share)
-    return logits
-
-
 def recipe_of(settings: Sequence[str]) -> Recipe:
     """Return the recipe of a run, with settings as values of `--set`."""
     data = deepcopy(_DEFAULTS)
@@ -263,7 +140,6 @@ def recipe_of(settings: Sequence[str]) -> Recipe:
 def _model(features_VH: np.ndarray, logits_VV: np.ndarray) -> Qwen3ForCausalLM:
     """Return the table as a decoder without layers; only the output matrix is trained."""
     vocabulary, width = features_VH.shape
-    sizes = {"intermediate_size": 8, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 8}
     model = Qwen3ForCausalLM(
         Qwen3Config(
             vocab_size=vocabulary,
@@ -271,7 +147,10 @@ def _model(features_VH: np.ndarray, logits_VV: np.ndarray) -> Qwen3ForCausalLM:
             num_hidden_layers=0,
             rms_norm_eps=1e-12,
             tie_word_embeddings=False,
-            **sizes,
+            intermediate_size=8,
+            num_attention_heads=1,
+            num_key_value_heads=1,
+            head_dim=8,
         )
     ).eval()
     weights_HV, *_ = np.linalg.lstsq(features_VH, logits_VV)

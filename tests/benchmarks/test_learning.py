@@ -11,9 +11,10 @@ import pytest
 from benchmarks.learning_experiments import NAMES, find
 from benchmarks.learning_experiments.base import Claim, Figure
 from benchmarks.learning_experiments.chain import Chain
+from benchmarks.learning_experiments.episode import Episode
 from benchmarks.learning_experiments.report import Run, claims_table, figures_table, shown, verdict
 from benchmarks.learning_experiments.rloo import CHANCE, PROMPT, RIGHT, WRONG, TwoArms, relative_gradient
-from benchmarks.learning_experiments.table import Episode, TablePolicy
+from benchmarks.learning_experiments.table import TablePolicy, recipe_of
 from benchmarks.raw_results import RawResults
 from quartet.types import GroupMember, Trajectory
 from recipes.digirl.doubly_robust import doubly_robust
@@ -87,6 +88,8 @@ def test_digirl_mixes_outcome_and_temporal_difference(trace: float, advantages: 
 def test_an_experiment_compares_recipes_and_claims_what_it_measures(name: str):
     experiment = find(name)
     assert len(experiment.arms) > 1
+    for settings in experiment.arms.values():
+        recipe_of([setting for setting in settings if "=" in setting])
     for claim in experiment.claims:
         assert {claim.arm, claim.against or claim.arm} <= set(experiment.arms)
         assert claim.figure in experiment.figures
