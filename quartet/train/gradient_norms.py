@@ -2,6 +2,8 @@
 
 import torch
 
+from quartet.train.ranks import whole
+
 LAYERS = {
     "vision": ("visual", "vision"),
     "embedding": ("embed", "lm_head"),
@@ -19,4 +21,4 @@ def gradient_norms(model: torch.nn.Module) -> dict[str, float]:
             kind = next((kind for kind, parts in LAYERS.items() if any(part in name for part in parts)), "other")
             gradients.setdefault(kind, []).append(parameter.grad)
     norms = {kind: torch.nn.utils.get_total_norm(of_kind, foreach=True) for kind, of_kind in gradients.items()}
-    return {f"gradient_norm_{kind}": float(norm) for kind, norm in norms.items()}
+    return {f"gradient_norm_{kind}": float(whole(norm)) for kind, norm in norms.items()}

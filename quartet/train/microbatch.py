@@ -65,6 +65,11 @@ class Microbatch:
     media: tuple[Media, ...] = ()
     """Pictures of the rows, in the order of their placeholders; a picture that branches share occurs once."""
 
+    @property
+    def is_empty(self) -> bool:
+        """True if no token is trained. Its passes only keep the ranks in step (`rows.own_chunks`)."""
+        return not len(self.targets_T)
+
     def to(self, device: torch.device) -> "Microbatch":
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}

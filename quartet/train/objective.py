@@ -78,9 +78,10 @@ def detached(tokens: LossInput) -> LossInput:
 
 def joined(parts: Sequence[LossInput]) -> LossInput:
     """Return the tokens of several microbatches one after the other, without gradients; branches stay apart."""
-    branches: list[torch.Tensor] = []
+    branches, count = list[torch.Tensor](), 0
     for part in parts:
-        branches.append(part.branches_T + (branches[-1].max() + 1 if branches else 0))
+        branches.append(part.branches_T + count)
+        count += 1 + max(part.branches_T.tolist(), default=-1)
     present = [name for name, column_T in parts[0]._asdict().items() if column_T is not None]
     columns = {name: torch.cat([getattr(part, name) for part in parts]).detach() for name in present}
     return parts[0]._replace(**columns | {"branches_T": torch.cat(branches)})

@@ -7,6 +7,7 @@ from transformers import PreTrainedModel
 
 from quartet.config import Train
 from quartet.train.critic.base import Critic
+from quartet.train.ranks import whole
 
 FINAL_LEARNING_RATE_SHARE = 0.1
 
@@ -56,4 +57,4 @@ def clip_gradients(optimizer: torch.optim.Optimizer, bound: float) -> list[float
     Each group is clipped by itself, so that a large gradient of the critic does not shorten the policy's step.
     """
     clip = torch.nn.utils.clip_grad_norm_
-    return [float(clip(group["params"], bound, foreach=True)) for group in optimizer.param_groups]
+    return [float(whole(clip(group["params"], bound, foreach=True))) for group in optimizer.param_groups]

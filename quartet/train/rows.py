@@ -6,11 +6,13 @@ common. Two prefixes are equal only if the pictures for their placeholders are e
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from quartet.train.packing import Branch
+from quartet.train.ranks import Ranks
 
 ATTENTION_FACTOR = 4
 """Bound on the positions in attention, as a multiple of `max_tokens_per_microbatch`. Attention splits a packed row into
@@ -114,6 +116,30 @@ def in_chunks(rows: Iterable[Row], max_tokens_per_microbatch: int, *, packed: bo
         pending.append(row)
     if pending:
         yield pending
+
+
+def own_chunks(rows: Sequence[Row], ranks: Ranks, max_tokens_per_microbatch: int, *, packed: bool) -> list[list[Row]]:
+    """Return the rows of each microbatch of this rank, of the rows of a minibatch.
+
+    Each row goes to the rank with the fewest tokens so far. Every rank has equally many microbatches, since the ranks
+    exchange weights and gradients in every pass; a rank with too few of its own gets some without a trained token.
+    """
+    shares: list[list[Row]] = [[] for _ in range(ranks.size)]
+    tokens = [0] * ranks.size
+    for row in rows:
+        least = tokens.index(min(tokens))
+        shares[least].append(row)
+        tokens[least] += row.num_tokens
+    chunks = [list(in_chunks(share, max_tokens_per_microbatch, packed=packed)) for share in shares]
+    own, most = chunks[ranks.rank], max(map(len, chunks))
+    return own + [[_untrained(rows[-1])] for _ in range(most - len(own))]
+
+
+def _untrained(row: Row) -> Row:
+    """Return a row of one token that is not trained."""
+    branch = row.branches[-1]
+    token = replace(branch, ids_L=branch.ids_L[:1], trained_L=np.zeros(1, dtype=bool), media=())
+    return Row([token], [0.0], [Shared(0, 0)])
 
 
 def _fits(row: Row, pending: list[Row], max_tokens: int, *, packed: bool) -> bool:

@@ -3,7 +3,7 @@
 `Scorer` computes, `quartet.train.step` trains.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 
@@ -22,7 +22,8 @@ from quartet.train.forward import Scores, forward, score
 from quartet.train.linear import train_by_the_faster_library
 from quartet.train.microbatch import Microbatch, collate
 from quartet.train.packing import Branch
-from quartet.train.rows import Row, in_chunks, share_prompts
+from quartet.train.ranks import Ranks
+from quartet.train.rows import Row, own_chunks, share_prompts
 from quartet.train.sight import Sight
 
 Plan = list[list[Microbatch]]
@@ -39,6 +40,7 @@ class Scorer:
         recipe: Recipe,
         frozen: Mapping[str, PreTrainedModel],
         sight: Sight | None,
+        ranks: Ranks,
     ) -> None:
         for scored in (model, *frozen.values()):
             refuse_length_dependent_rope(scored.config.get_text_config(), recipe.engine.max_context_tokens)
@@ -48,7 +50,7 @@ class Scorer:
         self.packed = all(map(attends_everywhere, (model, *frozen.values())))
         """True if the branches of a microbatch are packed into one row."""
         self._model, self._critic, self._recipe = model, critic, recipe
-        self._frozen, self._sight = frozen, sight
+        self._frozen, self._sight, self._ranks = frozen, sight, ranks
 
     def plan(self, branches: Sequence[Branch], train_step: int, needs: Set[str], progress: Callable[[], None]) -> Plan:
         """Divide branches into minibatches of microbatches, with old and reference log-probs where they are needed.
@@ -100,7 +102,9 @@ class Scorer:
             ends = np.cumsum([branch.num_trained_tokens for branch in in_order])
             found |= dict(zip(map(id, in_order), np.split(values_T, ends[:-1]), strict=True))
             progress()
-        return [found[id(branch)] for branch in branches]
+        own = {place: found[id(branch)] for place, branch in enumerate(branches) if id(branch) in found}
+        everywhere = self._ranks.merged(own)
+        return [everywhere[place] for place in range(len(branches))]
 
     @torch.no_grad()
     def _scored(self, plan: Plan, model: PreTrainedModel, name: str, progress: Callable[[], None]) -> Plan:
@@ -130,11 +134,11 @@ class Scorer:
         assert self._critic is not None, "a credit that needs values comes with a loss term that trains a critic"
         return self._critic.values(microbatch, lambda: forward(self._model, microbatch, self._sight)[1])
 
-    def _chunks(self, branches: Sequence[Branch]) -> Iterator[list[Row]]:
+    def _chunks(self, branches: Sequence[Branch]) -> list[list[Row]]:
         weights = token_weights(branches, self._recipe.loss)
         most = self._recipe.train.max_tokens_per_microbatch
         rows = share_prompts(branches, weights, share=self.packed, max_tokens_per_microbatch=most)
-        return in_chunks(rows, most, packed=self.packed)
+        return own_chunks(rows, self._ranks, most, packed=self.packed)
 
     def _collated(self, rows: Sequence[Row]) -> Microbatch:
         positions = self._sight.positions if self._sight else None

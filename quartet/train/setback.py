@@ -17,6 +17,7 @@ from quartet.errors import LedgerError, QuartetError, SetupError, UntrainableErr
 from quartet.ledger import Ledger
 from quartet.telemetry.presence import Presence
 from quartet.train.credit.base import Credit
+from quartet.train.ranks import RankLostError
 from quartet.train.step import Learner
 from quartet.train.train_batch import rehearse
 from quartet.types import Batch
@@ -34,12 +35,12 @@ class FailedStepError(QuartetError):
 def arithmetic_of(batch: Batch) -> Iterator[None]:
     """Convert an error in the arithmetic of a batch to `FailedStepError`, which names the train step and the error.
 
-    Errors of the ledger or of the machine do not depend on the batch and are raised unchanged.
+    Errors of the ledger, of the machine or of another rank do not depend on the batch and are raised unchanged.
     """
     where = f"train step {batch.train_step}, batch {batch.batch_id}, policy version {batch.start_version}"
     try:
         yield
-    except (LedgerError, SetupError):
+    except (LedgerError, SetupError, RankLostError):
         raise
     except QuartetError as error:
         raise FailedStepError(f"{where}, {error.what}", error.advice) from error

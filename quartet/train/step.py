@@ -5,7 +5,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 
 import torch
@@ -20,12 +20,13 @@ from quartet.train.critic.base import Critic
 from quartet.train.gap import add_up, gap_means, gap_sums
 from quartet.train.gradient_norms import gradient_norms
 from quartet.train.loss.base import LossInput
-from quartet.train.loss_input import loss_input
+from quartet.train.loss_input import loss_input, of_all_ranks
 from quartet.train.microbatch import Microbatch
 from quartet.train.moving_reference import MovingReference
 from quartet.train.objective import Facts, Objective, means, used, with_weights
 from quartet.train.optimizer import clip_gradients, make_optimizer, set_learning_rates
 from quartet.train.packing import Branch
+from quartet.train.ranks import Ranks, shard_like, whole
 from quartet.train.scoring import Plan, Scorer
 from quartet.train.sight import Sight
 
@@ -45,7 +46,8 @@ class Learner:
     """Trains one model.
 
     `frozen` holds the policies for the passes `reference` and `teacher`, if a credit or the loss needs them. `sight`
-    supplies the pictures for a model that reads pictures.
+    supplies the pictures for a model that reads pictures. With several `ranks`, each holds a shard of every policy; the
+    given models stay whole, and are not trained.
     """
 
     def __init__(
@@ -54,14 +56,18 @@ class Learner:
         recipe: Recipe,
         frozen: Mapping[str, PreTrainedModel] = MappingProxyType({}),
         sight: Sight | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         self._objective = Objective(recipe.loss)
+        self.ranks = ranks or Ranks()
         # In eval mode, since dropout would add noise to the ratio of new to old probability.
-        self.model, self.recipe, self.frozen = model.eval(), recipe, frozen
+        self.model = model = self.ranks.sharded(model.eval())
+        self.recipe = recipe
+        self.frozen = frozen = {name: self.ranks.sharded(policy) for name, policy in frozen.items()}
         self.critic: Critic | None = None
         if "values" in self._objective.needs:
             self.critic = build(recipe.critic, model, sight)
-        self.scorer = Scorer(model, self.critic, recipe, frozen, sight)
+        self.scorer = Scorer(model, self.critic, recipe, frozen, sight, self.ranks)
         self.moving_reference: MovingReference | None = None
         if "reference" in self._objective.needs:
             self.scorer.frozen("reference")
@@ -97,6 +103,16 @@ class Learner:
         if self.moving_reference is not None:
             self.moving_reference.reset()
 
+    def whole_weights(self) -> Iterator[torch.Tensor]:
+        """Yield the policy's weights, whole, in the order of its parameters. All ranks must iterate together."""
+        return (whole(parameter.detach()) for parameter in self.model.parameters())
+
+    @torch.no_grad()
+    def take_weights(self, model: PreTrainedModel) -> None:
+        """Copy the weights of a whole model into the trained one."""
+        for parameter, weights in zip(self.model.parameters(), model.parameters(), strict=True):
+            parameter.copy_(shard_like(weights, parameter))
+
     def plan(self, branches: Sequence[Branch], train_step: int, progress: Callable[[], None]) -> Plan:
         """Return the minibatches of a train step, with the passes that the loss needs; see `Scorer.plan`."""
         return self.scorer.plan(branches, train_step, self._objective.needs, progress)
@@ -120,7 +136,8 @@ class Learner:
                 steps.update(found.keys())
         gap = gap_means(totals)
         metrics = {name: float(total) / steps[name] for name, total in totals.items()} | gap
-        metrics["computed_tokens"] = sum(microbatch.ids_BL.numel() for minibatch in plan for microbatch in minibatch)
+        computed = sum(microbatch.ids_BL.numel() for minibatch in plan for microbatch in minibatch)
+        metrics["computed_tokens"] = sum(int(each[""]) for each in self.ranks.numbers({"": computed}))
         mean, square_mean = metrics.get("importance_mean", 0.0), metrics.pop("importance_square_mean", 0.0)
         if square_mean:
             metrics["effective_sample_fraction"] = mean * mean / square_mean
@@ -152,10 +169,16 @@ class Learner:
         Raises `NonFiniteError`.
         """
         self.optimizer.zero_grad(set_to_none=True)
-        totals: Counter[str] = Counter()
+        own: Counter[str] = Counter()
         for microbatch, facts in zip(minibatch, self._facts(minibatch, progress), strict=True):
-            add_up(totals, self._backward(microbatch, witness, facts))
+            self.ranks.before_backward(last=microbatch is minibatch[-1])
+            add_up(own, self._backward(microbatch, witness, facts))
             progress()
+        totals: Counter[str] = Counter()
+        for of_rank in self.ranks.numbers(own):
+            add_up(totals, of_rank)
+        if self.critic is not None:
+            self.ranks.sum_gradients(self.critic.module.parameters())
         of_layers = gradient_norms(self.model)
         norms = clip_gradients(self.optimizer, self.recipe.train.max_grad_norm)
         numbers = {"loss": totals["loss"], **dict(zip(NORMS, norms, strict=False))}
@@ -170,14 +193,15 @@ class Learner:
     @torch.no_grad()
     def _facts(self, minibatch: Sequence[Microbatch], progress: Callable[[], None]) -> Sequence[Facts | None]:
         """Return for each microbatch the results of the terms' `over_minibatch`; None if no term needs them, or if
-        there is only one microbatch."""
-        if not self._objective.needs_minibatch or len(minibatch) == 1:
+        there is only one microbatch, of all ranks."""
+        if not self._objective.needs_minibatch or len(minibatch) == self.ranks.size == 1:
             return [None] * len(minibatch)
         parts: list[LossInput] = []
         for microbatch in minibatch:
             parts.append(loss_input(microbatch, self.scorer.score(microbatch)))
             progress()
-        return self._objective.over_minibatch(parts, [microbatch.uses_T for microbatch in minibatch])
+        parts, uses, own = of_all_ranks(parts, [microbatch.uses_T for microbatch in minibatch], self.ranks)
+        return self._objective.over_minibatch(parts, uses)[own]
 
     def _backward(
         self, microbatch: Microbatch, witness: Witness | None = None, facts: Facts | None = None
@@ -185,6 +209,9 @@ class Learner:
         """Add the gradient of one microbatch. Return its loss and metrics, which are summed over the minibatch."""
         entropy_gradient = "entropies" in self._objective.needs
         scores = self.scorer.score(microbatch, entropy_gradient=entropy_gradient)
+        if microbatch.is_empty:  # its passes let the other ranks gather and sum their shards
+            torch.autograd.backward(scores.logprobs_T.sum())
+            return {"loss": 0.0}
         tokens = loss_input(microbatch, scores)
         if witness is not None:
             witness(microbatch, tokens.old_logprobs_T, scores.entropies_T)

@@ -2,12 +2,14 @@
 
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import torch
 
 from quartet.telemetry.token_values import CallValues, packed_assignment
 from quartet.train.microbatch import Microbatch
 from quartet.train.packing import Branch, countable_members
+from quartet.train.ranks import Ranks
 from quartet.types import Batch, Call
 
 
@@ -38,6 +40,11 @@ class TokenRecord:
             end = start + branch.num_trained_tokens
             self._keep(branch, values_2T[:, start:end])
             start = end
+
+    def gather(self, ranks: Ranks) -> None:
+        """Add the calls that the other ranks have trained."""
+        parts = ranks.gather(msgspec.msgpack.encode(self._calls))
+        self._calls = [call for part in parts for call in msgspec.msgpack.decode(part, type=list[CallValues])]
 
     def calls(self) -> list[CallValues]:
         """Return all calls with a trained token and, for each member without such a call, its first call."""

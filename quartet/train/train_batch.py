@@ -10,9 +10,11 @@ from contextlib import AbstractContextManager, nullcontext
 from quartet.config import Recipe
 from quartet.train.assign import assign, needs_of
 from quartet.train.credit.base import Credit
+from quartet.train.orders import Rehearse, Train
 from quartet.train.packing import PackedBatch, pack_batch
 from quartet.train.scoring import Plan
-from quartet.train.step import Learner, Witness
+from quartet.train.step import Learner
+from quartet.train.token_record import TokenRecord
 from quartet.types import Batch
 
 Phases = Callable[[str], AbstractContextManager[None]]
@@ -27,18 +29,21 @@ def train_batch(
     *,
     progress: Callable[[], None],
     phases: Phases,
-    witness: Witness | None = None,
+    record: TokenRecord | None = None,
 ) -> tuple[PackedBatch, dict[str, float]]:
     """Train the learner on a batch; return the packed batch and the metrics of `Learner.update`.
 
-    `progress` is called after each microbatch; `witness` receives the tokens' values. Raise `NonFiniteError` if a loss
-    or gradient is not finite.
+    All ranks of the learner do it together. `progress` is called after each microbatch; `record` receives the tokens'
+    values. Raise `NonFiniteError` if a loss or gradient is not finite.
     """
-    packed, plan = _prepare(batch, learner, recipe, credits, progress, phases)
-    with phases("update"):
-        metrics = learner.update(plan, progress, witness)
-        if learner.moving_reference is not None:
-            learner.moving_reference.follow(batch.train_step)
+    with learner.ranks.together(Train(batch)):
+        packed, plan = _prepare(batch, learner, recipe, credits, progress, phases)
+        with phases("update"):
+            metrics = learner.update(plan, progress, record.see if record else None)
+            if learner.moving_reference is not None:
+                learner.moving_reference.follow(batch.train_step)
+        if record:
+            record.gather(learner.ranks)
     return packed, metrics
 
 
@@ -46,8 +51,9 @@ def rehearse(
     batch: Batch, learner: Learner, recipe: Recipe, credits: Sequence[Credit], progress: Callable[[], None]
 ) -> None:
     """Compute all losses and gradients of `train_batch` without changing the weights. Raise the same errors."""
-    _, plan = _prepare(batch, learner, recipe, credits, progress, lambda phase: nullcontext())
-    learner.rehearse(plan, progress)
+    with learner.ranks.together(Rehearse(batch)):
+        _, plan = _prepare(batch, learner, recipe, credits, progress, lambda phase: nullcontext())
+        learner.rehearse(plan, progress)
 
 
 def credited(

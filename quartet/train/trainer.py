@@ -196,7 +196,7 @@ class Trainer:
                 self._credits,
                 progress=progress,
                 phases=phases,
-                witness=tokens.see if budget else None,
+                record=tokens if budget else None,
             )
         if budget:
             write_token_values(self.run_dir, batch.train_step, batch.batch_id, tokens.calls(), budget)

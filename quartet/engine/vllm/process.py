@@ -4,7 +4,6 @@ import asyncio
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,10 +17,10 @@ from quartet.engine.remote.server import InferenceServer
 from quartet.engine.vllm.access import KEY_VARIABLE, RequireKey
 from quartet.engine.vllm.extension import QuartetExtension
 from quartet.errors import EngineError, SetupError
+from quartet.free_port import HOST, free_port
 from quartet.policy.load import weight_shapes
 from quartet.registry import own_settings
 
-HOST = "127.0.0.1"
 POLL_SECONDS = 0.25
 STOP_SECONDS = 4.0
 EXTENSION = f"{QuartetExtension.__module__}.{QuartetExtension.__name__}"
@@ -45,7 +44,7 @@ class VllmProcess:
         self._log = log
         self.api_key = secrets.token_urlsafe(32)
         self._timeout_seconds = own_settings(recipe.engine).start_timeout_seconds
-        port = _free_port()
+        port = free_port()
         self.url = f"http://{HOST}:{port}"
         # Add only this package to the path, not the packages installed beside it: vLLM may run in another environment.
         self._path = tempfile.TemporaryDirectory(prefix="quartet-vllm-")
@@ -132,12 +131,6 @@ def _environment(recipe: Recipe, path: str) -> dict[str, str]:
     paths = os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH")]))
     fixed = {"PYTHONPATH": paths, "OMP_NUM_THREADS": threads, "HF_HUB_OFFLINE": "1"}
     return defaults | os.environ | REQUIRED_ENVIRONMENT | fixed
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return probe.getsockname()[1]
 
 
 def _advice(reason: str) -> str:

@@ -1,0 +1,154 @@
+"""Ranks that share the weights of a policy by FSDP2 (`torch.distributed.fsdp.fully_shard`).
+
+Each rank holds a shard of every weight and of its optimizer state. A layer's weights are gathered for its forward and
+backward pass, so all ranks must make the same passes in the same order.
+"""
+
+import copy
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.rendezvous import rendezvous
+
+from quartet.errors import QuartetError
+from quartet.train.orders import End, Order
+from quartet.train.ranks import Model, RankLostError, Ranks
+from quartet.train.step import NonFiniteError
+
+LONGEST_WAIT = timedelta(days=30)
+"""Timeout of a rank that waits for an order. Rank 0 may wait long for a batch; if it dies, its connections close."""
+ERROR = "quartet_error"
+"""Key of the ranks' store under which a rank leaves the error that it ends with."""
+
+
+class ShardingRanks(Ranks):
+    """One of several ranks. The environment variables of `torchrun` name it and the address of rank 0."""
+
+    def __init__(self, timeout_seconds: float) -> None:
+        """Wait for the other ranks. An exchange for which a rank is missing fails after `timeout_seconds`."""
+        timeout = timedelta(seconds=timeout_seconds)
+        self._store, self.rank, self.size = next(rendezvous("env://", timeout=timeout))
+        self._store.set_timeout(timeout)
+        dist.init_process_group("gloo", store=self._store, rank=self.rank, world_size=self.size, timeout=timeout)
+        self._mesh = init_device_mesh("cpu", (self.size,))
+        self._orders: Any = dist.new_group(backend="gloo", timeout=LONGEST_WAIT)
+        self._sharded: list[FSDPModule] = []
+        self._broken = False
+
+    def close(self) -> None:
+        """End the other ranks, if this is rank 0 and they can still receive an order."""
+        if self._broken:  # the connections end with this process
+            return
+        with suppress(RankLostError):
+            if self.rank == 0:
+                with self.together(End()):
+                    pass
+            dist.destroy_process_group()
+
+    def sharded(self, model: Model) -> Model:
+        model = copy.deepcopy(model)
+        layers = set(getattr(model, "_no_split_modules", None) or ())
+        modules = [module for module in model.modules() if type(module).__name__ in layers]
+        for module in (*modules, model):
+            fully_shard(module, mesh=self._mesh, reshard_after_forward=True)
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                self._sharded.append(module)
+                # Weights of tokens are means over the whole minibatch, so gradients are summed, not averaged.
+                module.set_gradient_divide_factor(1.0)
+                module.set_force_sum_reduction_for_comms(True)
+        return model
+
+    def before_backward(self, *, last: bool) -> None:
+        for module in self._sharded:
+            module.set_requires_gradient_sync(last, recurse=False)
+
+    def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        for parameter in parameters:
+            if parameter.grad is None:  # this rank has no tokens of the minibatch
+                parameter.grad = torch.zeros_like(parameter)
+            dist.all_reduce(parameter.grad)
+
+    def gather(self, data: bytes) -> list[bytes]:
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        dist.all_gather(sizes, torch.tensor([len(data)]))
+        longest = max(map(int, sizes))
+        parts = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
+        dist.all_gather(parts, _bytes(data, longest))
+        return [part[: int(size)].numpy().tobytes() for part, size in zip(parts, sizes, strict=True)]
+
+    @contextmanager
+    def together(self, order: Order) -> Iterator[None]:
+        self.require_all()
+        with self._in_step():
+            if self.rank == 0:
+                self._broadcast(msgspec.msgpack.encode(order))
+            yield
+
+    def receive(self) -> Order:
+        """Wait for the next order of rank 0."""
+        with self._in_step():
+            return msgspec.msgpack.decode(self._broadcast(b""), type=Order)
+
+    def require_all(self) -> None:
+        if self._broken:
+            raise RankLostError(
+                f"rank {self.rank} of {self.size} cannot go on alone after the error of a rank",
+                "start all ranks again; the supervisor and torchrun do that",
+            )
+
+    def _broadcast(self, data: bytes) -> bytes:
+        size = torch.tensor([len(data)])
+        dist.broadcast(size, src=0, group=self._orders)
+        content = _bytes(data, int(size))
+        dist.broadcast(content, src=0, group=self._orders)
+        return content.numpy().tobytes()
+
+    @contextmanager
+    def _in_step(self) -> Iterator[None]:
+        """Mark the ranks as broken if the block raises an error that the others may not have met.
+
+        A lost connection becomes the error of the rank that left one behind, or `RankLostError`.
+        """
+        try:
+            yield
+        except NonFiniteError:  # all ranks find it in the same sums
+            raise
+        except Exception as error:
+            if self._broken:
+                raise
+            self._broken = True
+            if not _is_of_a_connection(error):
+                self._leave(error)
+                raise
+            raise self._reason(error) from error
+
+    def _leave(self, error: Exception) -> None:
+        with suppress(RuntimeError):  # the store ended with rank 0
+            self._store.set(ERROR, f"rank {self.rank} of {self.size}: {type(error).__name__}: {error}")
+
+    def _reason(self, error: Exception) -> QuartetError:
+        with suppress(RuntimeError):
+            if self._store.check([ERROR]):
+                return QuartetError(self._store.get(ERROR).decode(errors="replace"))
+        return RankLostError(
+            f"rank {self.rank} of {self.size} lost the connection to another rank: {str(error)[:200]}",
+            "the other rank was killed, by a lack of memory for example, or hangs; all ranks are started again",
+        )
+
+
+def _is_of_a_connection(error: Exception) -> bool:
+    """Return whether a collective call raised the error. Those of gloo have no type of their own."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+
+
+def _bytes(data: bytes, size: int) -> torch.Tensor:
+    """Return a tensor of `size` bytes that begins with `data`."""
+    return torch.frombuffer(bytearray(data.ljust(size, b"\0")), dtype=torch.uint8)

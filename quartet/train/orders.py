@@ -1,0 +1,39 @@
+"""Orders from rank 0, which speaks to the ledger, to the other ranks of a trainer. They carry out each one with it."""
+
+from msgspec import Struct
+
+from quartet.types import Batch
+
+
+class Restore(Struct, frozen=True, tag=True):
+    """Load the weights of a policy's folder, and the optimizer's state of a checkpoint, or a new one if it is None."""
+
+    policy: str
+    checkpoint: str | None
+
+
+class Train(Struct, frozen=True, tag=True):
+    """Train on a batch."""
+
+    batch: Batch
+
+
+class Rehearse(Struct, frozen=True, tag=True):
+    """Compute the gradients of a batch without an optimizer step."""
+
+    batch: Batch
+
+
+class GatherWeights(Struct, frozen=True, tag=True):
+    """Send rank 0 the shards of the weights."""
+
+
+class GatherState(Struct, frozen=True, tag=True):
+    """Send rank 0 the shards of the optimizer's state."""
+
+
+class End(Struct, frozen=True, tag=True):
+    """Exit."""
+
+
+Order = Restore | Train | Rehearse | GatherWeights | GatherState | End

@@ -1,0 +1,90 @@
+"""Ranks: the processes that train one policy together, each on its share of every minibatch.
+
+`Ranks` is one process that trains alone, and the interface of `quartet.train.fsdp.ShardingRanks`, one of several. All
+ranks run the same train step on the same batch. They differ in their microbatches, and exchange what depends on all.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+import torch
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from quartet.errors import QuartetError
+from quartet.train.orders import Order
+
+Model = TypeVar("Model", bound=torch.nn.Module)
+
+
+class RankLostError(QuartetError):
+    """Raised if the ranks cannot go on together, because one of them ended or failed. All must be started again."""
+
+
+class Ranks:
+    """A process that trains a policy alone."""
+
+    rank: int = 0
+    """Number of this process. Rank 0 alone speaks to the ledger and writes files."""
+    size: int = 1
+    """Number of processes."""
+
+    def sharded(self, model: Model) -> Model:
+        """Return a copy of the model whose weights are spread over the ranks; the model itself if there is one rank."""
+        return model
+
+    def before_backward(self, *, last: bool) -> None:
+        """Announce a backward pass. With the `last` of a minibatch, gradients of sharded models are summed over the
+        ranks."""
+
+    def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Sum the gradients of parameters that each rank holds whole over the ranks."""
+
+    def gather(self, data: bytes) -> list[bytes]:
+        """Return the data of all ranks, by rank. This and the other exchanges are calls that all ranks must make."""
+        return [data]
+
+    @contextmanager
+    def together(self, order: Order) -> Iterator[None]:
+        """Run the block on all ranks: rank 0 sends the order, and the others run the block when they receive it.
+
+        An error in the block that not all ranks raise ends their work together: see `require_all`.
+        """
+        yield
+
+    def require_all(self) -> None:
+        """Raise `RankLostError` if a rank was lost or has left an earlier block by an error of its own."""
+
+    def summed(self, totals: Mapping[str, float]) -> Counter[str]:
+        """Return the sums over all ranks, by name; a name may be missing on some ranks."""
+        sums: Counter[str] = Counter()
+        for data in self.gather(msgspec.msgpack.encode(dict(totals))):
+            sums.update(msgspec.msgpack.decode(data))
+        return sums
+
+    def merged(self, columns: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
+        """Return the float32 columns of all ranks, whose keys differ, in one dictionary."""
+        data = msgspec.msgpack.encode({key: column.astype(np.float32).tobytes() for key, column in columns.items()})
+        return {
+            key: np.frombuffer(column, dtype=np.float32)
+            for part in self.gather(data)
+            for key, column in msgspec.msgpack.decode(part, type=dict[int, bytes]).items()
+        }
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with the shards of all ranks; a tensor that is not sharded is returned as it is."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def shard_like(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """Return a whole tensor of the parameter's shape as the parameter is held: on its device, and this rank's shard if
+    it is sharded. A tensor of another shape, such as a count of steps, is not sharded."""
+    tensor = tensor.to(parameter.device)
+    if not isinstance(parameter, DTensor) or tensor.shape != parameter.shape:
+        return tensor
+    # With no source rank, each rank takes its shard of its own copy, without communication.
+    return distribute_tensor(tensor, parameter.device_mesh, parameter.placements, src_data_rank=None)

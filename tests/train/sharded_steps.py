@@ -1,0 +1,190 @@
+"""Train steps of several gloo processes: `python sharded_steps.py RANKS FOLDER` writes what rank 0 has after each case.
+
+The processes are forks of one that has imported everything, so they cost the start of one.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from tiny_batches import make_batch, make_call, make_trajectory
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from quartet.config import Recipe
+from quartet.free_port import free_port
+from quartet.recipe.file import parse_recipe
+from quartet.train.assign import credits_of
+from quartet.train.fsdp import ShardingRanks
+from quartet.train.orders import End, Train
+from quartet.train.ranks import Ranks, whole
+from quartet.train.step import Learner, NonFiniteError
+from quartet.train.token_record import TokenRecord
+from quartet.train.train_batch import train_batch
+from quartet.types import Batch, Trajectory
+
+TIMEOUT_SECONDS = 30.0
+ACTOR_CRITIC = {
+    "terms": ["ppo_clip", {"name": "value", "weight": 0.5}, {"name": "entropy", "weight": 0.01}],
+    "aggregation": "sequence_mean",
+}
+OVER_MINIBATCH = {
+    "terms": [{"name": "clip_cov", "cov_share": 0.1, "cov_low": 0.1}, "dpo", {"name": "kl", "weight": 0.1}]
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A recipe, and groups to train on, twice."""
+
+    groups: Callable[[], list[list[Trajectory]]]
+    sections: Mapping[str, Any] = field(default_factory=dict)
+    packed: bool = True
+
+
+def groups(seed: int = 0, *, count: int = 3, members: int = 4, turns: int = 3) -> list[list[Trajectory]]:
+    """Return groups of rollouts of several lengths, whose first prompts are equal within a group."""
+    random = np.random.default_rng(seed)
+
+    def ids(length: int) -> list[int]:
+        return random.integers(0, 50, length).tolist()
+
+    def member(prompt: list[int], reward: float) -> Trajectory:
+        prompts = [prompt, *(ids(int(random.integers(3, 30))) for _ in range(random.integers(0, turns)))]
+        return make_trajectory([make_call(each, ids(int(random.integers(1, 6)))) for each in prompts], reward)
+
+    return [[member(prompt, float(i % 3 == 0)) for i in range(members)] for prompt in (ids(9) for _ in range(count))]
+
+
+CASES = {
+    "several_minibatches_and_epochs": Case(
+        groups, {"train": {"minibatches": 2, "epochs": 2, "max_tokens_per_microbatch": 64}}
+    ),
+    "value_head_and_entropies": Case(
+        groups,
+        {
+            "credit": "gae",
+            "loss": ACTOR_CRITIC,
+            "train": {"min_turn_entropy_percentile": 20, "max_tokens_per_microbatch": 50},
+        },
+    ),
+    "terms_over_the_minibatch": Case(groups, {"loss": OVER_MINIBATCH, "train": {"max_tokens_per_microbatch": 90}}),
+    "fewer_rows_than_ranks": Case(
+        lambda: groups(count=1, members=2, turns=1), {"loss": ACTOR_CRITIC, "credit": "reinforce"}
+    ),
+    "one_row_per_branch": Case(groups, {"train": {"max_tokens_per_microbatch": 128}}, packed=False),
+}
+
+
+def recipe_of(case: Case) -> Recipe:
+    train = {"learning_rate": 1e-3, **case.sections.get("train", {})}
+    base = {"name": "test", "model": {"path": "none"}, "env": {"name": "bandit"}, "engine": {"max_context_tokens": 50}}
+    return parse_recipe(base | dict(case.sections) | {"train": train}, source="test")
+
+
+def model_of_odd_sizes(seed: int) -> Qwen3ForCausalLM:
+    """Return a model with 50 and 6 rows in its matrices: 4 ranks have shards of 13, 11, 2 and 0 rows."""
+    torch.manual_seed(seed)
+    sizes = {"hidden_size": 12, "intermediate_size": 9, "num_hidden_layers": 2, "head_dim": 6, "vocab_size": 50}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": True}
+    return Qwen3ForCausalLM(Qwen3Config(**sizes, **heads, max_position_embeddings=512, initializer_range=0.2)).eval()
+
+
+def train(case: Case, ranks: Ranks) -> tuple[Learner, dict[str, torch.Tensor]]:
+    """Train twice; return the learner and its metrics, token values, weights and moments, whole."""
+    recipe, batch = recipe_of(case), make_batch(case.groups())
+    frozen = {"reference": model_of_odd_sizes(seed=1)}
+    learner = Learner(model_of_odd_sizes(seed=0), recipe, frozen, ranks=ranks)
+    learner.scorer.packed = case.packed
+    found: dict[str, torch.Tensor] = {}
+    for step in (1, 2):
+        record = TokenRecord(batch)
+        _, metrics = step_of(batch, learner, recipe, record)
+        calls = sorted(record.calls(), key=lambda call: (call.rollout_id, call.call_index))
+        found[f"old log-probs {step}"] = torch.frombuffer(
+            bytearray(b"".join(call.logprobs for call in calls)), dtype=torch.float16
+        ).clone()
+        found |= {f"{name} {step}": torch.tensor(float(value)) for name, value in metrics.items()}
+    for name, parameter in learner.parameters.items():
+        found[name] = whole(parameter.detach())
+        for entry, value in learner.optimizer.state[parameter].items():
+            found[f"{name}/{entry}"] = whole(value)
+    return learner, {name: value.clone().contiguous() for name, value in found.items()}
+
+
+def step_of(batch: Batch, learner: Learner, recipe: Recipe, record: TokenRecord | None = None) -> Any:
+    """Train on a batch; all ranks but the first get it from there."""
+    if isinstance(learner.ranks, ShardingRanks) and learner.ranks.rank:
+        encode = msgspec.msgpack.encode  # a log-prob that is not a number differs from itself
+        assert encode(learner.ranks.receive()) == encode(Train(batch)), "the batch arrives as it was sent"
+    credits = credits_of(recipe)
+    return train_batch(
+        batch, learner, recipe, credits, progress=lambda: None, phases=lambda phase: nullcontext(), record=record
+    )
+
+
+def refuse_infinite_losses(ranks: ShardingRanks) -> None:
+    """Train on a log-prob that is not finite: every rank raises the same error, keeps its weights and goes on."""
+    calls = [make_call([1, 2], [3, 4], logprobs=[logprob, -1.0]) for logprob in (-1.0, float("nan"))]
+    batch = make_batch([[make_trajectory([call], float(place)) for place, call in enumerate(calls)]])
+    recipe = recipe_of(CASES["one_row_per_branch"])
+    learner = Learner(model_of_odd_sizes(seed=0), recipe, ranks=ranks)
+    before = [weights.clone() for weights in learner.whole_weights()]
+    for attempt in range(2):
+        try:
+            step_of(batch, learner, recipe)
+        except NonFiniteError as error:
+            assert "loss nan" in str(error), attempt
+        else:
+            raise AssertionError("a loss that is not finite was accepted")
+    assert all(torch.equal(a, b) for a, b in zip(before, learner.whole_weights(), strict=True))
+
+
+@contextmanager
+def forked(size: int) -> Iterator[int]:
+    """Yield the rank of this process, one of `size` that run the block; each ends after it."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(size)}
+    children = []
+    rank = 0
+    for number in range(1, size):
+        child = os.fork()
+        if not child:
+            rank = number
+            break
+        children.append(child)
+    os.environ["RANK"] = str(rank)
+    try:
+        yield rank
+    except BaseException:  # noqa: BLE001  (a fork must not return into the program)
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+    if rank:
+        os._exit(0)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    sys.exit(max(map(abs, codes)))
+
+
+def main(size: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    with forked(size) as rank:
+        ranks = ShardingRanks(TIMEOUT_SECONDS)
+        for name, case in CASES.items():
+            learner, found = train(case, ranks)
+            shards = [len(parameter.to_local()) for parameter in learner.model.parameters()]  # pyright: ignore
+            found["rows of the shards"] = torch.tensor(shards)
+            save_file(found, folder / f"{name}.{rank}.safetensors")
+        refuse_infinite_losses(ranks)
+        if rank:
+            assert isinstance(ranks.receive(), End)
+        ranks.close()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]))

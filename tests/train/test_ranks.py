@@ -1,0 +1,84 @@
+"""A trainer of several processes, which share its weights by FSDP2, computes what one process computes."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from sharded_steps import CASES, train
+from tiny_batches import make_batch, make_call, make_trajectory, pack
+
+from quartet.train.ranks import Ranks
+from quartet.train.rows import in_chunks, own_chunks, share_prompts
+
+PROGRAM = Path(__file__).with_name("sharded_steps.py")
+SIZES = [pytest.param(2, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.campaign)]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """Return the folder of what so many gloo processes computed: `(processes)`."""
+    folders: dict[int, Path] = {}
+
+    def by(size: int) -> Path:
+        if size not in folders:
+            folders[size] = tmp_path_factory.mktemp(f"ranks-{size}")
+            arguments = [sys.executable, str(PROGRAM), str(size), str(folders[size])]
+            done = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False)
+            assert not done.returncode, done.stderr
+        return folders[size]
+
+    return by
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", CASES)
+def test_several_processes_give_the_losses_and_weights_of_one(
+    trained: Callable[[int], Path], name: str, size: int
+) -> None:
+    """Metrics, old log-probs, weights and moments after two train steps; all ranks know the same."""
+    _, alone = train(CASES[name], Ranks())
+    for rank in range(size):
+        found = load_file(trained(size) / f"{name}.{rank}.safetensors")
+        shards = found.pop("rows of the shards").tolist()
+        assert (0 in shards) == (size == 4 and rank == 3), "shards are uneven, and with 4 ranks some are empty"
+        assert found.keys() == alone.keys()
+        for key in alone.keys() - {"computed_tokens 1", "computed_tokens 2"}:  # they count padding
+            torch.testing.assert_close(found[key], alone[key], atol=1e-5, rtol=1e-5, equal_nan=True)
+
+
+class OneOf(Ranks):
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("size", [1, 2, 3, 9])
+def test_rows_are_dealt_evenly_and_every_rank_makes_equally_many_passes(size: int, packed: bool) -> None:
+    lengths = [60, 50, 20, 20, 20, 5, 5]
+    members = [make_trajectory([make_call(range(9 * i, 9 * i + n - 1), [1])], float(i)) for i, n in enumerate(lengths)]
+    branches = pack(make_batch([members])).branches
+    rows = share_prompts(branches, [0.5] * len(branches), share=packed, max_tokens_per_microbatch=60)
+    chunks = [own_chunks(rows, OneOf(rank, size), 60, packed=packed) for rank in range(size)]
+    assert len({len(own) for own in chunks}) == 1
+    dealt = [[row for chunk in own for row in chunk if row.weights != [0.0]] for own in chunks]
+    assert sorted(id(row.branches[0]) for own in dealt for row in own) == sorted(id(row.branches[0]) for row in rows)
+    empty = [row for own in chunks for chunk in own for row in chunk if row.weights == [0.0]]
+    assert not any(branch.num_trained_tokens for row in empty for branch in row.branches)
+    assert empty or size < 9
+    tokens = [sum(row.num_tokens for row in own) for own in dealt]
+    assert max(tokens) - min(tokens) <= max(lengths)
+    if size == 1:
+        assert chunks[0] == list(in_chunks(rows, 60, packed=packed))
+
+
+def test_results_of_one_process_are_merged_without_a_change() -> None:
+    columns = {0: torch.rand(3).numpy(), 4: torch.rand(0).numpy()}
+    merged = Ranks().merged(columns)
+    assert {key: column.tolist() for key, column in merged.items()} == {
+        key: column.tolist() for key, column in columns.items()
+    }
+    assert Ranks().summed({"a": 1.5, "b": float("inf")}) == {"a": 1.5, "b": float("inf")}
