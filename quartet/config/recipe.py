@@ -169,6 +169,7 @@ RESUMABLE_SETTINGS = (
     "train.max_seconds",
     "train.learning_rate",
     "train.max_tokens_per_microbatch",
+    "train.processes",
     "train.train_steps_per_checkpoint",
     "train.starved_timeout_seconds",
     "env.sessions",

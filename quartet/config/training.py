@@ -17,6 +17,9 @@ class Train(Section):
     """Optimizer steps per epoch over one batch."""
     epochs: Positive = 1
     """Passes over one batch."""
+    processes: Positive = 1
+    """Processes that train a policy together, each on its share of a minibatch and with its shard of the weights
+    (FSDP2). May change at `--resume`."""
     max_tokens_per_microbatch: Positive = 4096
     """Maximum number of prompt and response tokens in one forward pass; a prompt that branches share counts once. In
     attention, where the prompt is repeated for each branch and branches are padded, there are at most 4 times as many

@@ -2,12 +2,13 @@
 
 A module is a plain process. It reads the run's `config.toml`, and communicates with other modules only through the
 ledger, files that the ledger names, and HTTP. It stops on SIGTERM, even if the ledger's server does not answer, and
-ends when its supervisor dies. It can also be started by hand or by Kubernetes.
+ends when its supervisor dies. It can also be started by hand or by Kubernetes, and the trainer by `torchrun`.
 """
 
 import asyncio
 import importlib
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -42,7 +43,8 @@ def run_module(module: str, run_dir: Path) -> int:
 
     A `QuartetError` is logged with its advice, any other exception with its traceback.
     """
-    log_to_file(run_dir, module)
+    rank = os.environ.get("RANK", "0")
+    log_to_file(run_dir, module if rank == "0" else f"{module}.rank-{rank}")
     try:
         recipe = read_with_plugins(run_dir / "config.toml")
         asyncio.run(_run(module, recipe, run_dir))

@@ -43,6 +43,7 @@ def check_training(recipe: Recipe) -> None:
     check_recipe(recipe)
     _backend(recipe).check_use(trains=True)
     _check_microbatch(recipe)
+    _check_ranks(recipe)
     _check_players(recipe)
     _check_forks(recipe)
     if recipe.rollout.temperature == 0:
@@ -61,6 +62,31 @@ def _check_microbatch(recipe: Recipe) -> None:
             "longest conversations would not fit into a micro-batch of the trainer",
             f"set train.max_tokens_per_microbatch={context} or more, or lower the context; both may change at --resume",
         )
+
+
+def _check_ranks(recipe: Recipe) -> None:
+    """Raise `ConfigError` if several processes shall train where that is not possible."""
+    from quartet.policy.kind.find import kind_of
+
+    if recipe.train.processes == 1:
+        return
+    if recipe.runtime.kind == "synchronous":
+        raise ConfigError(
+            f"train.processes = {recipe.train.processes}, but the synchronous runtime is a single process",
+            'set train.processes=1, or runtime.kind="processes"',
+        )
+    if recipe.critic.name == "model":
+        raise ConfigError(
+            f"train.processes = {recipe.train.processes}, but only one process trains a critic with layers of its own",
+            'set train.processes=1, or critic="head"',
+        )
+    for place, folder in _first_weights(recipe).items():
+        if kind_of(folder).reads_pictures:
+            raise ConfigError(
+                f"train.processes = {recipe.train.processes}, but the model in {folder} ({place}) reads pictures: such "
+                "models are trained by one process",
+                "set train.processes=1",
+            )
 
 
 def _check_players(recipe: Recipe) -> None:

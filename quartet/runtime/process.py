@@ -1,19 +1,18 @@
-"""Process of a module in its own process group, restarted with backoff when it dies, up to a limit."""
+"""Process of a module, or its ranks, in own process groups, restarted with backoff when it dies, up to a limit."""
 
 import contextlib
-import os
-import signal
 import subprocess
 import time
 from pathlib import Path
 
-from quartet.runtime.start_process import Started, StartMethod, start_process
+from quartet.runtime.start_process import Started, StartMethod
+from quartet.runtime.start_ranks import start_ranks
 
 TRACEBACK = "Traceback (most recent call last):"
 
 
 class ModuleProcess:
-    """Process of one module of a run: start, poll, restart and stop."""
+    """Process of one module of a run, or its ranks: start, poll, restart and stop."""
 
     def __init__(
         self,
@@ -23,6 +22,7 @@ class ModuleProcess:
         max_restarts: int,
         max_delay_seconds: float,
         threads: int = 1,
+        ranks: int = 1,
         start_method: StartMethod = "forkserver",
     ) -> None:
         self.module = module
@@ -32,6 +32,7 @@ class ModuleProcess:
         self._started_at = 0.0
         self._run_dir, self._max_restarts, self._threads = run_dir, max_restarts, threads
         self._start_method: StartMethod = start_method
+        self._ranks = ranks
         self._process: Started | None = None
         self._max_delay_seconds, self._restart_at = max_delay_seconds, 0.0
         self._stopping = False
@@ -48,7 +49,9 @@ class ModuleProcess:
     def start(self) -> None:
         log_path = self._run_dir / "logs" / f"{self.module}.stderr"
         log_path.parent.mkdir(parents=True, exist_ok=True)
-        self._process = start_process(self._start_method, self.module, self._run_dir, log_path, threads=self._threads)
+        self._process = start_ranks(
+            self._start_method, self.module, self._run_dir, log_path, threads=self._threads, ranks=self._ranks
+        )
         self._stopping, self._started_at = False, time.monotonic()
 
     def poll(self) -> int | None:
@@ -61,7 +64,7 @@ class ModuleProcess:
         code = self._process.poll()
         if code is None:
             return None
-        self._kill_group()
+        self._process.kill()
         self._process = None
         self.restarts += 1
         self.lived_seconds = time.monotonic() - self._started_at
@@ -87,14 +90,14 @@ class ModuleProcess:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(max(0.0, deadline - time.monotonic()))
-        self._kill_group()
+        self._process.kill()
         self._process.wait()
         self._process = None
 
     def kill(self) -> None:
         """Send SIGKILL to a hanging module; `poll` then schedules the restart."""
         if self._process:
-            self._kill_group()
+            self._process.kill()
 
     def last_words(self) -> str:
         """Return the last line that the process printed to stderr, with the advice below it."""
@@ -111,12 +114,3 @@ class ModuleProcess:
     def _stderr(self) -> str:
         path = self._run_dir / "logs" / f"{self.module}.stderr"
         return path.read_text(errors="replace") if path.exists() else ""
-
-    def _kill_group(self) -> None:
-        if self._process is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        if self._process.poll() is None:  # a fork that has not created its own group yet
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGKILL)

@@ -14,13 +14,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from multiprocessing import connection
 from multiprocessing.forkserver import ensure_running
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Literal, Protocol
 
 import setproctitle
@@ -55,6 +55,10 @@ class Started(Protocol):
         """Send SIGTERM."""
         ...
 
+    def kill(self) -> None:
+        """Send SIGKILL to the process and its children."""
+        ...
+
 
 def can_fork() -> bool:
     """Return whether forking a process with loaded libraries is safe; this is known only on Linux."""
@@ -68,20 +72,28 @@ def warm_up() -> None:
         ensure_running()
 
 
-def start_process(method: StartMethod, module: str, run_dir: Path, log: Path, *, threads: int) -> Started:
+def start_process(
+    method: StartMethod,
+    module: str,
+    run_dir: Path,
+    log: Path,
+    *,
+    threads: int,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Started:
     """Start a module in its own session, with its output appended to `log` and `threads` threads for PyTorch.
 
-    The module ends when this process ends, even by SIGKILL. Raises `SetupError` if Quartet's own modules cannot be
-    imported.
+    `variables` are added to the environment. The module ends when this process ends, even by SIGKILL. Raises
+    `SetupError` if Quartet's own modules cannot be imported.
     """
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false", **variables}
     start = _fork if method == "forkserver" and can_fork() else _spawn
     return start(module, run_dir, log, environment)
 
 
 def _spawn(module: str, run_dir: Path, log: Path, environment: Mapping[str, str]) -> Started:
     with log.open("ab") as output:
-        return subprocess.Popen(
+        return _Spawned(
             [sys.executable, "-m", MODULE, module, str(run_dir), str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -89,6 +101,21 @@ def _spawn(module: str, run_dir: Path, log: Path, environment: Mapping[str, str]
             env=environment,
             start_new_session=True,
         )
+
+
+def _kill_group(process: Started) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    if process.poll() is None:  # a fork that has not created its own group yet
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+
+
+class _Spawned(subprocess.Popen[bytes]):
+    """A new Python process."""
+
+    def kill(self) -> None:
+        _kill_group(self)
 
 
 class _Forked:
@@ -109,6 +136,9 @@ class _Forked:
 
     def terminate(self) -> None:
         self._process.terminate()
+
+    def kill(self) -> None:
+        _kill_group(self)
 
 
 def _fork(module: str, run_dir: Path, log: Path, environment: Mapping[str, str]) -> Started:

@@ -83,15 +83,15 @@ class Supervisor:
         """Start the named modules, except those that are running or were given up."""
         for module in modules:
             if module not in self._processes and module not in self._given_up:
-                threads = {"engine": self._recipe.engine.threads, "trainer": self._recipe.train.threads}.get(
-                    module.partition("-")[0], 1
-                )
+                role = module.partition("-")[0]
+                threads = {"engine": self._recipe.engine.threads, "trainer": self._recipe.train.threads}.get(role, 1)
                 process = ModuleProcess(
                     module,
                     self._run_dir,
                     max_restarts=self._recipe.runtime.max_restarts_per_module,
                     max_delay_seconds=self._recipe.runtime.max_restart_delay_seconds,
                     threads=threads,
+                    ranks=self._recipe.train.processes if role == "trainer" else 1,
                     start_method=self._recipe.runtime.start_method,
                 )
                 self._processes[module] = process

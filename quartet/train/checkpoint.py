@@ -17,6 +17,8 @@ from quartet.errors import CheckpointError
 from quartet.files.whole_folder import check_folder, nothing, whole_folder
 from quartet.policy.files import raising_checkpoint_errors
 from quartet.policy.load import raising_os_errors
+from quartet.train.orders import GatherState
+from quartet.train.ranks import shard_like, whole
 from quartet.train.step import Learner
 
 TENSORS, NUMBERS = "state.safetensors", "state.json"
@@ -43,7 +45,11 @@ class Snapshot(NamedTuple):
 def take_snapshot(learner: Learner, train_step: int) -> Snapshot:
     """Copy the learner's state to the CPU's memory."""
     numbers = Numbers(train_step=train_step, optimizer_step=learner.optimizer_step)
-    tensors = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in _tensors(learner).items()}
+    with learner.ranks.together(GatherState()):
+        tensors = {
+            name: whole(tensor.detach()).to("cpu", copy=True).contiguous()
+            for name, tensor in state_tensors(learner).items()
+        }
     return Snapshot(numbers, tensors)
 
 
@@ -61,6 +67,14 @@ def write_checkpoint(
             with raising_os_errors(fresh):
                 save_file(shard, fresh / (f"state-{number:05d}.safetensors" if number else TENSORS))
             on_progress()
+
+
+def load_state(checkpoint: Path | None, learner: Learner, *, on_progress: Callable[[], None] = nothing) -> None:
+    """Load the state of a checkpoint; without one, reset the learner's state."""
+    if checkpoint is None:
+        learner.reset()
+    else:
+        load_checkpoint(checkpoint, learner, on_progress=on_progress)
 
 
 def load_checkpoint(folder: Path, learner: Learner, *, on_progress: Callable[[], None] = nothing) -> int:
@@ -85,14 +99,15 @@ def load_checkpoint(folder: Path, learner: Learner, *, on_progress: Callable[[],
         parameter_name, _, entry = key.rpartition("/")
         if parameter_name not in parameters:
             raise CheckpointError(f"{folder / TENSORS} belongs to another model: it has {parameter_name!r}", _ADVICE)
+        parameter = parameters[parameter_name]
         if entry == WEIGHTS:
-            parameters[parameter_name].data.copy_(tensor)
+            parameter.data.copy_(shard_like(tensor, parameter))
         else:
-            optimizer.state[parameters[parameter_name]][entry] = tensor.to(learner.model.device, copy=True)
+            optimizer.state[parameter][entry] = shard_like(tensor, parameter).clone()
     return numbers.train_step
 
 
-def _tensors(learner: Learner) -> dict[str, torch.Tensor]:
+def state_tensors(learner: Learner) -> dict[str, torch.Tensor]:
     """Return the random state, the unpublished weights, and the optimizer state, by `parameter name/entry`
     (`model.norm.weight/exp_avg`)."""
     states = learner.optimizer.state

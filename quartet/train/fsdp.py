@@ -5,6 +5,7 @@ backward pass, so all ranks must make the same passes in the same order.
 """
 
 import copy
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -17,7 +18,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.rendezvous import rendezvous
 
-from quartet.errors import QuartetError
+from quartet.config import Recipe
+from quartet.errors import ConfigError, QuartetError
 from quartet.train.orders import End, Order
 from quartet.train.ranks import Model, RankLostError, Ranks
 from quartet.train.step import NonFiniteError
@@ -93,7 +95,6 @@ class ShardingRanks(Ranks):
             yield
 
     def receive(self) -> Order:
-        """Wait for the next order of rank 0."""
         with self._in_step():
             return msgspec.msgpack.decode(self._broadcast(b""), type=Order)
 
@@ -142,6 +143,29 @@ class ShardingRanks(Ranks):
             f"rank {self.rank} of {self.size} lost the connection to another rank: {str(error)[:200]}",
             "the other rank was killed, by a lack of memory for example, or hangs; all ranks are started again",
         )
+
+
+@contextmanager
+def joined_ranks(recipe: Recipe) -> Iterator[Ranks]:
+    """Join the ranks that the supervisor or `torchrun` has started, and leave them at the end of the block.
+
+    Raises `ConfigError` if the recipe names another number of ranks.
+    """
+    started, processes = int(os.environ.get("WORLD_SIZE", "1")), recipe.train.processes
+    if started != processes:
+        raise ConfigError(
+            f"train.processes = {processes}, but this trainer was started as {started}",
+            f"start it by `torchrun --nproc-per-node {processes} -m quartet.runtime.module trainer RUN_DIR`",
+        )
+    if processes == 1:
+        yield Ranks()
+        return
+    # Half of the timeout, so that a rank that hangs is reported before the supervisor kills all of them.
+    ranks = ShardingRanks(recipe.runtime.heartbeat_timeout_seconds / 2)
+    try:
+        yield ranks
+    finally:
+        ranks.close()
 
 
 def _is_of_a_connection(error: Exception) -> bool:

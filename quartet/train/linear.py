@@ -31,7 +31,8 @@ def product(x: torch.Tensor, weight_ED: torch.Tensor, bias_E: torch.Tensor | Non
 
     Reshaping is done here, since views made inside an autograd function must not be changed in place.
     """
-    return Product.apply(x.reshape(-1, x.shape[-1]), weight_ED, bias_E).view(*x.shape[:-1], len(weight_ED))
+    found = Product.apply(x.reshape(-1, x.shape[-1]), weight_ED, bias_E)
+    return found if x.ndim == 2 else found.view(*x.shape[:-1], len(weight_ED))
 
 
 class Product(torch.autograd.Function):

@@ -1,7 +1,11 @@
 """Orders from rank 0, which speaks to the ledger, to the other ranks of a trainer. They carry out each one with it."""
 
+from pathlib import Path
+from typing import Self
+
 from msgspec import Struct
 
+from quartet.ledger.checkpoints import RecoveryPoint
 from quartet.types import Batch
 
 
@@ -10,6 +14,11 @@ class Restore(Struct, frozen=True, tag=True):
 
     policy: str
     checkpoint: str | None
+
+    @classmethod
+    def of(cls, point: RecoveryPoint, run_dir: Path) -> Self:
+        """Return the order for a recovery point of a run."""
+        return cls(str(run_dir.resolve() / point.policy.path), str(point.checkpoint) if point.checkpoint else None)
 
 
 class Train(Struct, frozen=True, tag=True):

@@ -4,7 +4,6 @@
 ranks run the same train step on the same batch. They differ in their microbatches, and exchange what depends on all.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
@@ -15,7 +14,7 @@ import torch
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from quartet.errors import QuartetError
-from quartet.train.orders import Order
+from quartet.train.orders import End, Order
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 
@@ -55,15 +54,17 @@ class Ranks:
         """
         yield
 
+    def receive(self) -> Order:
+        """Wait for the next order of rank 0; a process alone has none to wait for."""
+        return End()
+
     def require_all(self) -> None:
         """Raise `RankLostError` if a rank was lost or has left an earlier block by an error of its own."""
 
-    def summed(self, totals: Mapping[str, float]) -> Counter[str]:
-        """Return the sums over all ranks, by name; a name may be missing on some ranks."""
-        sums: Counter[str] = Counter()
-        for data in self.gather(msgspec.msgpack.encode(dict(totals))):
-            sums.update(msgspec.msgpack.decode(data))
-        return sums
+    def numbers(self, own: Mapping[str, float]) -> list[dict[str, float]]:
+        """Return the numbers of all ranks, by rank and name; a name may be missing on some ranks."""
+        data = msgspec.msgpack.encode({name: float(number) for name, number in own.items()})
+        return [msgspec.msgpack.decode(part, type=dict[str, float]) for part in self.gather(data)]
 
     def merged(self, columns: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
         """Return the float32 columns of all ranks, whose keys differ, in one dictionary."""

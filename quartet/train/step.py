@@ -25,6 +25,7 @@ from quartet.train.microbatch import Microbatch
 from quartet.train.moving_reference import MovingReference
 from quartet.train.objective import Facts, Objective, means, used, with_weights
 from quartet.train.optimizer import clip_gradients, make_optimizer, set_learning_rates
+from quartet.train.orders import GatherWeights
 from quartet.train.packing import Branch
 from quartet.train.ranks import Ranks, shard_like, whole
 from quartet.train.scoring import Plan, Scorer
@@ -106,6 +107,13 @@ class Learner:
     def whole_weights(self) -> Iterator[torch.Tensor]:
         """Yield the policy's weights, whole, in the order of its parameters. All ranks must iterate together."""
         return (whole(parameter.detach()) for parameter in self.model.parameters())
+
+    @torch.no_grad()
+    def give_weights(self, model: PreTrainedModel) -> None:
+        """Copy the trained weights into a whole model."""
+        with self.ranks.together(GatherWeights()):
+            for parameter, weights in zip(model.parameters(), self.whole_weights(), strict=True):
+                parameter.copy_(weights)
 
     @torch.no_grad()
     def take_weights(self, model: PreTrainedModel) -> None:

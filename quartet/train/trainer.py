@@ -26,12 +26,16 @@ from quartet.telemetry.record import Recorder
 from quartet.telemetry.token_values import write_token_values
 from quartet.train.assign import credits_of
 from quartet.train.batch_wait import BatchWait
-from quartet.train.checkpoint import load_checkpoint
+from quartet.train.checkpoint import load_state
 from quartet.train.checkpoint_writer import CheckpointWriter
+from quartet.train.follower import Follower
 from quartet.train.frozen import load_frozen
+from quartet.train.fsdp import joined_ranks
 from quartet.train.metrics import PhaseTimer, batch_metrics
+from quartet.train.orders import Restore
 from quartet.train.packing import PackedBatch
 from quartet.train.publish import policy_folder, prune_attempts, publish_policy, published_dtype
+from quartet.train.ranks import Ranks
 from quartet.train.recover import roll_back_to_whole
 from quartet.train.setback import FailedStepError, Setback, arithmetic_of
 from quartet.train.sight import sight_of
@@ -44,8 +48,16 @@ from quartet.types import Batch
 class Trainer:
     """Trainer of one policy. If a policy has two trainers, the second finds no batch to claim."""
 
-    def __init__(self, recipe: Recipe, ledger: Ledger, run_dir: Path, recorder: Recorder, presence: Presence) -> None:
-        """Restore the newest undamaged train step.
+    def __init__(
+        self,
+        recipe: Recipe,
+        ledger: Ledger,
+        run_dir: Path,
+        recorder: Recorder,
+        presence: Presence,
+        ranks: Ranks | None = None,
+    ) -> None:
+        """Restore the newest undamaged train step. With several `ranks`, this process is rank 0.
 
         Batches are leased to the module's name, which is the same after a restart, so that a new trainer takes over the
         leases of its predecessor.
@@ -62,7 +74,7 @@ class Trainer:
         )
         initial = Path(recipe.policy_sources[ledger.policy].source)
         frozen = load_frozen(recipe, self._credits, initial, on_progress=presence.beat)
-        self.learner = Learner(self.model, recipe, frozen, sight_of(self._pictures, ledger))
+        self.learner = Learner(self.model, recipe, frozen, sight_of(self._pictures, ledger), ranks)
         self.checkpoints = CheckpointWriter(ledger, recipe, self.learner, recorder)
         self._setback = Setback(recipe, ledger, self.learner, self._credits, presence)
         self._receipts = TrainerReceipts(
@@ -135,16 +147,16 @@ class Trainer:
         self.checkpoints.wait(self.presence.beat)
         point, weights = roll_back_to_whole(self.ledger, read_weights, on_progress=self.presence.beat)
         swap_weights(self.model, weights)
+        self.learner.take_weights(self.model)
         self._restore_optimizer(point)
 
     def _restore_optimizer(self, point: RecoveryPoint) -> None:
         self.version, self._committed = point.policy.version, None
         self.checkpoints.restored(point.train_step)
-        if point.checkpoint is None:
-            self.learner.reset()
-        else:
-            train_step = load_checkpoint(point.checkpoint, self.learner, on_progress=self.presence.beat)
-            self.ledger.event("trainer_restored", train_step=train_step, version=self.version)
+        with self.learner.ranks.together(Restore.of(point, self.run_dir)):
+            load_state(point.checkpoint, self.learner, on_progress=self.presence.beat)
+        if point.checkpoint is not None:
+            self.ledger.event("trainer_restored", train_step=point.train_step, version=self.version)
         self._receipts.restored(point.policy)
 
     @property
@@ -221,6 +233,7 @@ class Trainer:
 
     def _publish(self, batch: Batch, packed: PackedBatch, progress: Callable[[], None]) -> Path:
         """Write the policy with its canary; return its folder."""
+        self.learner.give_weights(self.model)
         version = self.ledger.policies.next_version()
         path = policy_folder(policies_root(self.run_dir.resolve(), self.ledger.policy), version, batch.batch_id)
         publish_policy(
@@ -240,6 +253,7 @@ class Trainer:
 
         Raise `LedgerError` if another trainer has committed, since restoring could roll back that trainer's steps.
         """
+        self.learner.ranks.require_all()
         if (newest := self.ledger.policies.latest().version) != self.version:
             raise self._succeeded(newest)
         if self.learner.optimizer_step != steps_before:
@@ -249,6 +263,11 @@ class Trainer:
 async def run_trainer(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module: str = "trainer") -> None:
     """Run the trainer process named `module` (one of `Recipe.trainer_modules`) until `stop` is set."""
     torch.set_num_threads(recipe.train.threads)
-    with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, module) as recorder:
-        presence, mine = Presence(ledger.modules, module, recorder=recorder), ledger.of(recipe.trainer_modules[module])
-        await Trainer(recipe, mine, run_dir, recorder, presence).run(stop)
+    policy = recipe.trainer_modules[module]
+    with joined_ranks(recipe) as ranks:
+        if ranks.rank:
+            Follower(recipe, policy, ranks).run()
+            return
+        with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, module) as recorder:
+            presence = Presence(ledger.modules, module, recorder=recorder)
+            await Trainer(recipe, ledger.of(policy), run_dir, recorder, presence, ranks).run(stop)

@@ -19,12 +19,13 @@ from tiny_batches import make_batch, make_call, make_trajectory
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from quartet.config import Recipe
+from quartet.errors import QuartetError
 from quartet.free_port import free_port
 from quartet.recipe.file import parse_recipe
 from quartet.train.assign import credits_of
 from quartet.train.fsdp import ShardingRanks
-from quartet.train.orders import End, Train
-from quartet.train.ranks import Ranks, whole
+from quartet.train.orders import GatherWeights, Train
+from quartet.train.ranks import RankLostError, Ranks, whole
 from quartet.train.step import Learner, NonFiniteError
 from quartet.train.token_record import TokenRecord
 from quartet.train.train_batch import train_batch
@@ -75,9 +76,17 @@ CASES = {
             "train": {"min_turn_entropy_percentile": 20, "max_tokens_per_microbatch": 50},
         },
     ),
-    "terms_over_the_minibatch": Case(groups, {"loss": OVER_MINIBATCH, "train": {"max_tokens_per_microbatch": 90}}),
+    "terms_over_the_minibatch_and_a_moving_reference": Case(
+        groups,
+        {
+            "loss": OVER_MINIBATCH,
+            "reference": {"train_steps_per_move": 1, "move_share": 0.5},
+            "train": {"max_tokens_per_microbatch": 90},
+        },
+    ),
     "fewer_rows_than_ranks": Case(
-        lambda: groups(count=1, members=2, turns=1), {"loss": ACTOR_CRITIC, "credit": "reinforce"}
+        lambda: groups(count=1, members=2, turns=1),
+        {"loss": ACTOR_CRITIC, "credit": "reinforce", "critic": "head_with_gradient"},
     ),
     "one_row_per_branch": Case(groups, {"train": {"max_tokens_per_microbatch": 128}}, packed=False),
 }
@@ -121,7 +130,7 @@ def train(case: Case, ranks: Ranks) -> tuple[Learner, dict[str, torch.Tensor]]:
 
 def step_of(batch: Batch, learner: Learner, recipe: Recipe, record: TokenRecord | None = None) -> Any:
     """Train on a batch; all ranks but the first get it from there."""
-    if isinstance(learner.ranks, ShardingRanks) and learner.ranks.rank:
+    if learner.ranks.rank:
         encode = msgspec.msgpack.encode  # a log-prob that is not a number differs from itself
         assert encode(learner.ranks.receive()) == encode(Train(batch)), "the batch arrives as it was sent"
     credits = credits_of(recipe)
@@ -145,6 +154,27 @@ def refuse_infinite_losses(ranks: ShardingRanks) -> None:
         else:
             raise AssertionError("a loss that is not finite was accepted")
     assert all(torch.equal(a, b) for a, b in zip(before, learner.whole_weights(), strict=True))
+
+
+def fail_together(ranks: ShardingRanks) -> None:
+    """Raise an error in rank 1 alone: the others report it, and refuse to go on."""
+    if ranks.rank:
+        assert isinstance(ranks.receive(), GatherWeights)
+    try:
+        with ranks.together(GatherWeights()):
+            if ranks.rank == 1:
+                raise IndexError("met by one rank")
+            ranks.gather(b"")
+    except IndexError:
+        os._exit(0)  # as a process that dies of it
+    except QuartetError as error:
+        assert error.what == f"rank 1 of {ranks.size}: IndexError: met by one rank", error
+    try:
+        ranks.require_all()
+    except RankLostError:
+        ranks.close()
+        return
+    raise AssertionError("the remaining ranks go on")
 
 
 @contextmanager
@@ -181,9 +211,7 @@ def main(size: int, folder: Path) -> None:
             found["rows of the shards"] = torch.tensor(shards)
             save_file(found, folder / f"{name}.{rank}.safetensors")
         refuse_infinite_losses(ranks)
-        if rank:
-            assert isinstance(ranks.receive(), End)
-        ranks.close()
+        fail_together(ranks)
 
 
 if __name__ == "__main__":

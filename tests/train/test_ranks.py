@@ -81,4 +81,4 @@ def test_results_of_one_process_are_merged_without_a_change() -> None:
     assert {key: column.tolist() for key, column in merged.items()} == {
         key: column.tolist() for key, column in columns.items()
     }
-    assert Ranks().summed({"a": 1.5, "b": float("inf")}) == {"a": 1.5, "b": float("inf")}
+    assert Ranks().numbers({"a": 1.5, "b": float("inf")}) == [{"a": 1.5, "b": float("inf")}]

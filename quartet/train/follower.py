@@ -1,0 +1,72 @@
+"""The ranks of a trainer other than rank 0: they carry out its orders. They do not use the ledger."""
+
+import logging
+from collections import deque
+from contextlib import nullcontext
+from pathlib import Path
+
+from quartet.config import Recipe
+from quartet.files.whole_folder import nothing
+from quartet.policy.load import load_model
+from quartet.train.assign import credits_of
+from quartet.train.checkpoint import load_state, state_tensors
+from quartet.train.frozen import load_frozen
+from quartet.train.orders import End, GatherState, GatherWeights, Order, Rehearse, Restore, Train
+from quartet.train.ranks import Ranks, whole
+from quartet.train.step import Learner, NonFiniteError
+from quartet.train.token_record import TokenRecord
+from quartet.train.train_batch import rehearse, train_batch
+
+LOG = logging.getLogger(__name__)
+
+
+class Follower:
+    """One rank of the trainer of `policy`. Its learner is made by the first order, `Restore`."""
+
+    def __init__(self, recipe: Recipe, policy: str, ranks: Ranks) -> None:
+        self._recipe, self._policy, self._ranks = recipe, policy, ranks
+        self._credits = credits_of(recipe)
+        self._learner: Learner | None = None
+
+    def run(self) -> None:
+        """Carry out orders until rank 0 ends the training."""
+        while not isinstance(order := self._ranks.receive(), End):
+            try:
+                with self._ranks.together(order):
+                    self._carry_out(order)
+            except NonFiniteError as error:  # rank 0 raises it too, and decides what follows
+                LOG.error("%s", error)
+
+    def _carry_out(self, order: Order) -> None:
+        if isinstance(order, Restore):
+            self._restore(order)
+            return
+        learner = self._learner
+        assert learner is not None, "the first order is `Restore`"
+        match order:
+            case Train(batch):
+                record = TokenRecord(batch) if self._recipe.disk.max_token_values_megabytes else None
+                train_batch(
+                    batch, learner, self._recipe, self._credits, progress=nothing, phases=_untimed, record=record
+                )
+            case Rehearse(batch):
+                rehearse(batch, learner, self._recipe, self._credits, nothing)
+            case GatherWeights():
+                deque(learner.whole_weights(), maxlen=0)
+            case GatherState():
+                deque(map(whole, state_tensors(learner).values()), maxlen=0)
+
+    def _restore(self, order: Restore) -> None:
+        remote_code = self._recipe.model.trust_remote_code
+        model = load_model(Path(order.policy), trust_remote_code=remote_code)
+        if self._learner is None:
+            initial = Path(self._recipe.policy_sources[self._policy].source)
+            frozen = load_frozen(self._recipe, self._credits, initial)
+            self._learner = Learner(model, self._recipe, frozen, ranks=self._ranks)
+        else:
+            self._learner.take_weights(model)
+        load_state(Path(order.checkpoint) if order.checkpoint else None, self._learner)
+
+
+def _untimed(phase: str) -> nullcontext[None]:
+    return nullcontext()

@@ -1,0 +1,78 @@
+"""A trainer of two ranks, one of which is killed in mid-step, and which two processes or one resume."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.bandit import bandit_recipe
+from quartet.config import Recipe
+from quartet.policy.load import read_weights
+from quartet.recipe.file import to_toml
+from quartet.runtime.start_ranks import start_ranks
+from quartet.train.trainer import run_trainer
+from tests.faults.fed_run import REPOSITORY, FedRun
+
+STEPS = 3
+
+
+def recipe_of(policy: Path, *, processes: int, steps: int = STEPS) -> Recipe:
+    train = {"groups_per_batch": 1, "max_train_steps": steps, "processes": processes, "max_tokens_per_microbatch": 512}
+    return bandit_recipe(policy, train=train, engine={"max_context_tokens": 256})
+
+
+def by_torchrun(run: FedRun) -> subprocess.CompletedProcess[str]:
+    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    arguments = [sys.executable, "-m", *launcher, "tests.faults.loses_a_rank", "trainer", str(run.run_dir)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        arguments, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def resume_alone(run: FedRun, policy: Path) -> dict[str, torch.Tensor]:
+    """Train to the last step in this process; return the weights."""
+    asyncio.run(run_trainer(recipe_of(policy, processes=1), run.run_dir, asyncio.Event()))
+    newest = run.ledger.policies.latest()
+    assert newest.version == run.ledger.batches.train_step() == STEPS
+    return read_weights(run.run_dir / newest.path)
+
+
+def assert_trained_like_one_process(run: FedRun, policy: Path, folder: Path) -> None:
+    alone = FedRun(folder, recipe_of(policy, processes=1))
+    alone.feed(STEPS)
+    ours, theirs = resume_alone(run, policy), resume_alone(alone, policy)
+    for name, weights in theirs.items():
+        torch.testing.assert_close(ours[name], weights, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_step_whose_rank_is_killed_is_not_committed_and_one_process_goes_on(
+    tmp_path: Path, bandit_policy: Path
+) -> None:
+    run = FedRun(tmp_path / "run", recipe_of(bandit_policy, processes=2))
+    run.feed(STEPS)
+    lost = by_torchrun(run)
+    assert lost.returncode and "lost the connection to another rank" in lost.stderr, lost.stderr
+    assert run.ledger.batches.train_step() == 1
+    assert_trained_like_one_process(run, bandit_policy, tmp_path / "alone")
+
+
+@pytest.mark.campaign
+def test_two_ranks_end_by_themselves_and_resume(tmp_path: Path, bandit_policy: Path) -> None:
+    """Started as the supervisor does it, to the first step, then to the second; the last one is left to one process."""
+    run, log = FedRun(tmp_path / "run", recipe_of(bandit_policy, processes=2)), tmp_path / "log"
+    run.feed(STEPS)
+    for steps in (1, 2):
+        (run.run_dir / "config.toml").write_text(to_toml(recipe_of(bandit_policy, processes=2, steps=steps)))
+        ranks = start_ranks("forkserver", "trainer", run.run_dir, log, threads=1, ranks=2)
+        try:
+            assert ranks.wait(200) == 0, log.read_text()
+        finally:
+            ranks.kill()
+        assert run.ledger.batches.train_step() == steps
+    assert_trained_like_one_process(run, bandit_policy, tmp_path / "alone")

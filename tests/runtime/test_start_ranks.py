@@ -1,0 +1,75 @@
+"""Several processes of a module that count as one, and recipes that cannot have them."""
+
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.bandit import bandit_recipe
+from quartet.errors import ConfigError
+from quartet.runtime import start_ranks
+from quartet.runtime.plan import check_training
+from quartet.runtime.start_ranks import StartedRanks
+from quartet.train.fsdp import joined_ranks
+
+
+def processes(*commands: str) -> list[subprocess.Popen[bytes]]:
+    return [subprocess.Popen(["sh", "-c", command], start_new_session=True) for command in commands]
+
+
+def test_ranks_end_with_the_exit_code_of_the_first() -> None:
+    ranks = StartedRanks(first := processes("exit 4", "exit 0"))
+    assert ranks.pid == first[0].pid
+    assert ranks.wait() == ranks.poll() == 4
+
+
+def test_a_dead_rank_is_reported_if_the_first_one_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = StartedRanks(both := processes("exec sleep 600", "exit 3"))
+    both[1].wait()
+    assert ranks.poll() is None
+    monkeypatch.setattr(start_ranks, "LAST_WORDS_SECONDS", -1.0)
+    assert ranks.poll() == 3
+    ranks.kill()
+    assert ranks.wait() == -signal.SIGKILL
+
+
+def test_only_the_first_rank_is_asked_to_stop_and_all_are_killed() -> None:
+    ranks = StartedRanks(both := processes("exec sleep 600", "exec sleep 600"))
+    ranks.terminate()
+    assert both[0].wait() == -signal.SIGTERM
+    with pytest.raises(subprocess.TimeoutExpired):
+        ranks.wait(0.0)
+    ranks.kill()
+    assert [each.wait() for each in both] == [-signal.SIGTERM, -signal.SIGKILL]
+
+
+Sections = dict[str, dict[str, object]]
+
+
+@pytest.mark.parametrize(
+    ("sections", "reason"),
+    [
+        ({"runtime": {"kind": "synchronous"}}, "the synchronous runtime is a single process"),
+        ({"critic": {"name": "model"}, "loss": {"terms": ["ppo_clip", "value"]}}, "a critic with layers of its own"),
+    ],
+)
+def test_recipes_that_one_process_must_train_are_refused(bandit_policy: Path, sections: Sections, reason: str) -> None:
+    def recipe(processes: int) -> Callable[[], None]:
+        return lambda: check_training(bandit_recipe(bandit_policy, **sections, train={"processes": processes}))
+
+    recipe(1)()
+    with pytest.raises(ConfigError, match=reason):
+        recipe(2)()
+
+
+def test_a_trainer_started_as_another_number_of_processes_says_how_to_start_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with (
+        pytest.raises(ConfigError, match="torchrun --nproc-per-node 2 "),
+        joined_ranks(bandit_recipe(Path("unused"), train={"processes": 2})),
+    ):
+        pass
+    with joined_ranks(bandit_recipe(Path("unused"))) as ranks:
+        assert (ranks.rank, ranks.size) == (0, 1)
