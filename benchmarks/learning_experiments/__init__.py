@@ -6,7 +6,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from benchmarks.learning_experiments.base import Experiment
 
-NAMES = ("rloo", "dr_grpo", "dapo", "lag", "rift", "lite_ppo", "turn_ppo", "vl_dac", "grpo_tcr", "rlinf_co", "digirl")
+NAMES = (
+    "rloo",
+    "dr_grpo",
+    "dapo",
+    "lag",
+    "rift",
+    "lite_ppo",
+    "turn_ppo",
+    "ppo",
+    "vl_dac",
+    "grpo_tcr",
+    "rlinf_co",
+    "digirl",
+)
 """Names of the experiments: their files, and the recipes whose pages show the results."""
 
 

@@ -16,8 +16,8 @@ class Gae(Credit):
 
     The reward of a call is at its last token. Observations and tokens that are not trained are not steps, so credit
     does not decay across them. The return of a token, which the loss term `value` fits, is its advantage before the
-    normalisation + its value. The value after the last token is 0, also of a truncated rollout. Groups are not
-    compared, so a group of one gives a gradient too.
+    normalisation + its value. The value after the last token is 0, also of a truncated rollout, whose final observation
+    was not part of a prompt. Groups are not compared, so a group of one gives a gradient too.
     """
 
     class Settings(Section):
