@@ -60,7 +60,7 @@ class RefusedRequestError(EngineError):
 
 
 class PictureTooLargeError(EnvError):
-    """An observation shows a picture with more pixels than are read, or a side too narrow to be cut into patches."""
+    """An observation shows a picture with more pixels than are read, or one that is too narrow for its length."""
 
 
 class PlaceholderMismatchError(RefusedRequestError):

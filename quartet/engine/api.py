@@ -147,7 +147,7 @@ class Handlers:
     async def errors_as_json(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Return every rejection and failure of a request as an `ErrorResponse`."""
+        """Return the engine's errors, and bodies that cannot be decoded, as an `ErrorResponse`."""
         try:
             return await handler(request)
         # Malformed JSON, a value of the wrong type, invalid UTF-8, brackets nested too deeply.

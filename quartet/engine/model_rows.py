@@ -33,7 +33,7 @@ def make_rows(model: PreTrainedModel, max_slots: int, max_context_tokens: int) -
     like = [(layer.keys, layer.values) for layer in layers]
     if len({(keys.shape, values.shape) for keys, values in like}) > 1:
         raise ConfigError(
-            f"the torch engine cannot run {model.config.model_type}: its layers keep keys of different shapes",
+            f"the torch engine cannot run {model.config.model_type}: shapes of keys or values differ between layers",
             "use a model whose layers are alike, or another engine",
         )
     with torch.inference_mode(mode=False):

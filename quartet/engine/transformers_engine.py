@@ -52,11 +52,12 @@ def open_transformers(recipe: config.Recipe, policy: Policy) -> "TransformersEng
 
 
 class TransformersEngine:
-    """`ServedEngine` for any model of `transformers`."""
+    """`ServedEngine` for causal language models and Qwen-VL models of `transformers`."""
 
     def __init__(self, policy: LoadedPolicy, version: int, config: config.Engine) -> None:
         text = policy.model.config.get_text_config()
-        self.max_context_tokens = min(config.max_context_tokens, text.max_position_embeddings)
+        positions = getattr(text, "max_position_embeddings", None) or config.max_context_tokens
+        self.max_context_tokens = min(config.max_context_tokens, positions)
         self.vocab_size = text.vocab_size
         self._model: Any = policy.model
         self._tokenizer, self._pictures, self._version = policy.tokenizer, policy.pictures, version

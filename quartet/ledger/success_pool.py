@@ -1,5 +1,7 @@
-"""Entries of the success pool, and the groups that stored successes join. The functions run inside the caller's
-transaction."""
+"""Entries of the success pool, and their membership in the groups to which replay adds them.
+
+The functions run inside the caller's transaction.
+"""
 
 from collections.abc import Mapping, Sequence
 

@@ -79,7 +79,10 @@ class ChatTemplate:
         texts += [json.dumps(msgspec.to_builtins(list(tools)), ensure_ascii=False)] if tools else []
         for token in self._tokenizer.all_special_tokens:
             if any(token in text for text in texts):
-                raise EnvError(f"a tool's name or definition contains the special token {token}", "rename the tool")
+                raise EnvError(
+                    f"a tool's name or definition contains the special token {token}",
+                    "remove the token from the tool's name, description and parameters",
+                )
 
 
 ADVICE = "give the tokenizer a chat template that renders a turn independently of its position"

@@ -31,7 +31,7 @@ def check_run_dir(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = 
     if not fresh and not config_path.is_file() and has_database(run_dir):
         raise ConfigError(
             f"the run's {config_path} is missing, so this recipe cannot be compared with the run's",
-            "restore it from the original run, start over with --fresh, or name another folder",
+            "copy it from a backup or the original of this folder, start over with --fresh, or name another folder",
         )
     if resume and not config_path.is_file():
         raise ConfigError(f"nothing to resume at {run_dir}", "leave --resume out to start a new run")

@@ -93,12 +93,15 @@ def load_checkpoint(folder: Path, learner: Learner, *, on_progress: Callable[[],
     learner.optimizer_step = numbers.optimizer_step
     optimizer, parameters = learner.optimizer, learner.parameters
     if missing := {f"{name}/{WEIGHTS}" for name in _unpublished(learner)} - tensors.keys():
-        raise CheckpointError(f"{folder / TENSORS} belongs to another recipe: it has no {min(missing)!r}", _ADVICE)
+        raise CheckpointError(
+            f"the checkpoint in {folder} belongs to another recipe: it lacks {min(missing)!r}", _ADVICE
+        )
     optimizer.state.clear()
     for key, tensor in tensors.items():
         parameter_name, _, entry = key.rpartition("/")
         if parameter_name not in parameters:
-            raise CheckpointError(f"{folder / TENSORS} belongs to another model: it has {parameter_name!r}", _ADVICE)
+            unknown = f"a tensor for {parameter_name!r}, which this model does not have"
+            raise CheckpointError(f"the checkpoint in {folder} belongs to another model: it has {unknown}", _ADVICE)
         parameter = parameters[parameter_name]
         if entry == WEIGHTS:
             parameter.data.copy_(shard_like(tensor, parameter))

@@ -5,7 +5,7 @@ from collections.abc import Set
 from quartet.errors import ConfigError, nearest
 
 PASSES = {
-    "entropies": "the entropy of the distribution that each token was drawn from, at temperature 1",
+    "entropies": "the entropy of the whole softmax at each token, at temperature 1",
     "reference": "log-probs under the reference policy: the one that the run started from, or a moving one",
     "teacher": "log-probs under a teacher's policy",
     "values": "the critic's estimate of the return before each token",

@@ -20,11 +20,12 @@ def roll_back_to_whole(
 ) -> tuple[RecoveryPoint, T]:
     """Roll back to the newest train step with an undamaged checkpoint and policy; return it and the loaded policy.
 
-    The steps since the last whole checkpoint are undone. If that checkpoint or its policy is damaged or missing, the
-    run goes back to the previous checkpoint, and an event names the damage. `load` reads a policy's folder.
+    Train steps after that are undone. A step whose checkpoint or policy is missing is passed over. For one that is
+    damaged an event names the damage, and the step before is tried. Before the first checkpoint is complete, the run
+    goes back to the initial policy. `load` reads a policy's folder.
 
-    Raise `CheckpointError` if there is no checkpoint with a policy. Raise `UnusablePolicyError`, with the damage of the
-    newest pair, if all are damaged; a restart would fail in the same way.
+    Raise `CheckpointError` if no train step has both files and the run cannot go back to the initial policy. Raise
+    `UnusablePolicyError`, with the damage of the newest step, if all are damaged; a restart would fail likewise.
     """
     points = points_to_go_on_from(ledger)
     damage: list[CheckpointError] = []

@@ -19,7 +19,7 @@ class Backend(Part):
     """True if the model runs in Quartet's engine process, not in a separate server. `rollout.stop_strings` and
     `runtime.kind = "synchronous"` need an embedded engine."""
     reports_entropies: ClassVar[bool] = False
-    """True if the engine reports the entropy of the distribution that each token was drawn from."""
+    """True if the engine reports, for each sampled token, the entropy of the whole softmax at temperature 1."""
 
     reads_pictures: ClassVar[bool] = False
     """True if the engine shows the pictures of a prompt to the policy."""

@@ -1,4 +1,5 @@
-"""Common part of engines that use a server: limits, counters, and verification of new weights before their use."""
+"""Common part of engines that use a server: limits, counters, and the check of new weights before their tokens
+are returned."""
 
 import asyncio
 import time

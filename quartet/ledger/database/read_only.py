@@ -109,7 +109,8 @@ class ReadOnlySqlite(SqliteDatabase):
 
 
 class ReadOnlyPostgresql(PostgresqlDatabase):
-    """A schema of a PostgreSQL database, with writes refused by the server."""
+    """A schema of a PostgreSQL database. Write transactions are refused here; the server refuses a write inside a read
+    transaction."""
 
     @contextmanager
     def _transaction(self, access: Access) -> Iterator[sa.Connection]:

@@ -38,7 +38,7 @@ def died(facts: Facts) -> Iterator[Alarm]:
 
 
 def refused(facts: Facts) -> Iterator[Alarm]:
-    """Report each policy of which an engine rejected a version that failed verification."""
+    """For each policy, report the newest version that failed an engine's verification."""
     refusals = [event.fields for event in reversed(facts.events) if event.kind == "policy_refused"]
     newest = {fields.get("policy", MAIN): fields for fields in refusals}  # events of schema 5 name no policy
     for policy, fields in newest.items():
