@@ -97,7 +97,8 @@ def _stop_at_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> No
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         ANSWER_TIMEOUT.stop()
-        loop.call_soon_threadsafe(stop.set)
+        if not loop.is_closed():  # else the module is exiting
+            loop.call_soon_threadsafe(stop.set)
 
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, on_signal)
