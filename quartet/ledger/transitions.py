@@ -34,7 +34,7 @@ TRANSITIONS: dict[str, dict[tuple[StrEnum, StrEnum], str]] = {
         (GroupState.TRAINED, GroupState.TRAINABLE): "rolled back to a checkpoint",
     },
     "batches": {
-        (BatchState.CLAIMED, BatchState.COMMITTED): "policy and checkpoint are on disk",
+        (BatchState.CLAIMED, BatchState.COMMITTED): "the policy is on disk",
         (BatchState.CLAIMED, BatchState.RELEASED): "lease expired or released, or damaged",
         (BatchState.COMMITTED, BatchState.RELEASED): "rolled back to a checkpoint",
     },
