@@ -22,6 +22,8 @@ from quartet.train.loss.base import LossInput
 from quartet.train.loss.ppo_clip import PpoClip
 from quartet.train.trainer import Trainer
 
+pytestmark = pytest.mark.slow
+
 
 class Disk:
     """A disk on which no checkpoint becomes whole before `free` is set."""

@@ -18,6 +18,8 @@ from quartet.train.advantage_estimation import explained_variance
 from quartet.train.checkpoint import load_checkpoint, take_snapshot, write_checkpoint
 from quartet.train.step import Learner, NonFiniteError
 
+pytestmark = pytest.mark.slow
+
 RecipeBuilder = Callable[..., Recipe]
 CRITICS = names("critic")
 VALUE_ALONE = {"terms": ["value"]}
