@@ -80,7 +80,7 @@ async def test_two_runs_lie_over_each_other(recorded_run, tmp_path, browser):
     with served(recorded_run, tmp_path / "other") as address:
         async with opened(browser, f"{address}/runs/bandit/run") as page:
             await page.get_by_text("Compare with other runs").click()
-            await page.get_by_label("other").check()
+            await page.get_by_label("other", exact=True).check()
             await page.wait_for_url("**/run?with=other")
             await expect(page.get_by_role("button", name="other · trained tokens")).to_be_visible()
             await expect(page.get_by_role("region", name="Differences of the recipes")).to_contain_text("runtime.kind")
