@@ -20,7 +20,7 @@ class Resumable(Doctor):
             if not Ledger.exists(run_dir):
                 return
             with closing(Ledger.view(run_dir)) as ledger:
-                point = points_to_go_on_from(ledger)[0]
+                point = points_to_go_on_from(ledger, place.recipe.train.train_steps_per_checkpoint)[0]
         except QuartetError as error:
             yield refused(error)
         else:

@@ -46,16 +46,20 @@ def record_checkpoints(ledger: Ledger, progress: CheckpointProgress) -> None:
     ledger.set_value(progress_key(ledger.policy), msgspec.to_builtins(progress))
 
 
-def points_to_go_on_from(ledger: Ledger) -> list[RecoveryPoint]:
+def points_to_go_on_from(ledger: Ledger, train_steps_per_checkpoint: int | None) -> list[RecoveryPoint]:
     """Return the points a trainer may resume from, newest first: recovery points, and train step 0 before the first
     checkpoint is whole.
+
+    A run of an older version did not record whether its first checkpoint is whole. Such a run may return to step 0
+    while its first checkpoint is not due; without a setting, a checkpoint was due at each train step.
 
     Raises `CheckpointError` if there is none: resuming without a checkpoint would silently reset the optimizer's
     moments.
     """
     progress = checkpoint_progress(ledger)
     points, train_step = recovery_points(ledger), ledger.batches.train_step()
-    if train_step == 0 or (progress is not None and progress.whole == 0):
+    none_whole = progress.whole == 0 if progress else train_step < (train_steps_per_checkpoint or 1)
+    if train_step == 0 or none_whole:
         initial = ledger.policies.live()[0]
         points.append(RecoveryPoint(train_step=0, policy=initial, checkpoint=None))
     if not points:

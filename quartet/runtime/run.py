@@ -56,7 +56,7 @@ def run_recipe(
     started = time.monotonic()
     if resume:
         _forget_stop(run_dir)
-        _require_recovery_point(run_dir)
+        _require_recovery_point(recipe, run_dir)
     with _summary_of_failure(recipe, run_dir, started):
         _train(recipe, run_dir, quiet=quiet, view=view)
     summary = _summarise(recipe, run_dir, started, control=None)
@@ -129,7 +129,7 @@ def _forget_stop(run_dir: Path) -> None:
         ledger.close()
 
 
-def _require_recovery_point(run_dir: Path) -> None:
+def _require_recovery_point(recipe: Recipe, run_dir: Path) -> None:
     """Raise `CheckpointError` if no policy of the run has a checkpoint to continue from.
 
     Without this check the trainer would fail at every restart.
@@ -139,7 +139,7 @@ def _require_recovery_point(run_dir: Path) -> None:
     with closing(Ledger.open(run_dir)) as ledger:
         if ledger.policies.live():
             for one in ledger.each():
-                points_to_go_on_from(one)
+                points_to_go_on_from(one, recipe.train.train_steps_per_checkpoint)
 
 
 def _train(recipe: Recipe, run_dir: Path, *, quiet: bool, view: View) -> None:

@@ -28,6 +28,8 @@ SHARD_BYTES = 500 * 10**6
 RANDOM_STATE = "random_state"
 WEIGHTS = "weights"
 """Entry for the weights of a parameter, if a policy's folder lacks them or holds them rounded."""
+FORMER_CRITIC, CRITIC = "value_head.", "critic."
+"""Prefix of the critic's parameters in checkpoints of earlier versions, and now."""
 
 
 class Numbers(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +89,7 @@ def load_checkpoint(folder: Path, learner: Learner, *, on_progress: Callable[[],
         numbers = msgspec.json.decode((folder / NUMBERS).read_bytes(), type=Numbers)
         tensors: dict[str, torch.Tensor] = {}
         for file in sorted(folder.glob("state*.safetensors")):
-            tensors |= load_file(file)
+            tensors |= {_current_name(key): tensor for key, tensor in load_file(file).items()}
             on_progress()
         torch.set_rng_state(tensors.pop(RANDOM_STATE))
     learner.optimizer_step = numbers.optimizer_step
@@ -121,6 +123,11 @@ def state_tensors(learner: Learner) -> dict[str, torch.Tensor]:
     }
     weights = {f"{name}/{WEIGHTS}": parameter for name, parameter in _unpublished(learner).items()}
     return moments | weights | {RANDOM_STATE: torch.get_rng_state()}
+
+
+def _current_name(key: str) -> str:
+    """Return the name of a tensor that a checkpoint of an earlier version may hold under another name."""
+    return CRITIC + key.removeprefix(FORMER_CRITIC) if key.startswith(FORMER_CRITIC) else key
 
 
 def _unpublished(learner: Learner) -> dict[str, torch.nn.Parameter]:

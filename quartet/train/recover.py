@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from quartet.config import Recipe
 from quartet.errors import CheckpointError, UnusablePolicyError
 from quartet.files.whole_folder import check_folder, nothing
 from quartet.ledger import Ledger
@@ -16,7 +17,7 @@ T = TypeVar("T")
 
 
 def roll_back_to_whole(
-    ledger: Ledger, load: Callable[[Path], T], *, on_progress: Callable[[], None] = nothing
+    ledger: Ledger, recipe: Recipe, load: Callable[[Path], T], *, on_progress: Callable[[], None] = nothing
 ) -> tuple[RecoveryPoint, T]:
     """Roll back to the newest train step with an undamaged checkpoint and policy; return it and the loaded policy.
 
@@ -27,7 +28,7 @@ def roll_back_to_whole(
     Raise `CheckpointError` if no train step has both files and the run cannot go back to the initial policy. Raise
     `UnusablePolicyError`, with the damage of the newest step, if all are damaged; a restart would fail likewise.
     """
-    points = points_to_go_on_from(ledger)
+    points = points_to_go_on_from(ledger, recipe.train.train_steps_per_checkpoint)
     damage: list[CheckpointError] = []
     for point in points:
         try:

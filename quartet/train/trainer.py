@@ -69,6 +69,7 @@ class Trainer:
         remote_code = recipe.model.trust_remote_code
         point, (self.model, self.tokenizer, self._pictures) = roll_back_to_whole(
             ledger,
+            recipe,
             lambda folder: load_policy(folder, trust_remote_code=remote_code, on_progress=presence.beat),
             on_progress=presence.beat,
         )
@@ -145,7 +146,7 @@ class Trainer:
     def restore(self) -> None:
         """Roll back to the last train step that has a checkpoint: weights, version and optimizer state."""
         self.checkpoints.wait(self.presence.beat)
-        point, weights = roll_back_to_whole(self.ledger, read_weights, on_progress=self.presence.beat)
+        point, weights = roll_back_to_whole(self.ledger, self.recipe, read_weights, on_progress=self.presence.beat)
         swap_weights(self.model, weights)
         self.learner.take_weights(self.model)
         self._restore_optimizer(point)

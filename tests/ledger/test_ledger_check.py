@@ -82,14 +82,14 @@ def test_missing_policies_and_checkpoints_are_named(ledger):
     ledger.policies.mark_deleted(4)  # what the retention of Quartet 0.1 did
     shutil.rmtree(ledger.run_dir / "policies" / "v000004")
     assert found() == [("checkpoint_without_policy", True)]
-    assert [point.train_step for point in points_to_go_on_from(ledger)] == [2]
+    assert [point.train_step for point in points_to_go_on_from(ledger, 2)] == [2]
     checkpoint_folder(ledger.run_dir, 4, 4).rmdir()
     assert found() == [("checkpoint_missing", True)]
     shutil.rmtree(ledger.run_dir / "policies" / "v000002")
     kinds = [kind for kind, _ in found()]
     assert kinds == ["policy_missing", "checkpoint_without_policy", "checkpoint_missing"]
     with pytest.raises(CheckpointError, match="at train step 4 and has no checkpoint"):
-        points_to_go_on_from(ledger)
+        points_to_go_on_from(ledger, 2)
 
 
 def test_before_the_first_checkpoint_is_whole_a_run_begins_again(ledger):
@@ -101,11 +101,23 @@ def test_before_the_first_checkpoint_is_whole_a_run_begins_again(ledger):
         progress = CheckpointProgress(whole=begun - 1, begun=begun)
         ledger.batches.commit(batch, str(ledger.run_dir / "policies" / f"v{begun}"), {}, progress)
         if begun == 1:
-            assert [(point.train_step, point.checkpoint) for point in points_to_go_on_from(ledger)] == [(0, None)]
+            assert [(point.train_step, point.checkpoint) for point in points_to_go_on_from(ledger, None)] == [(0, None)]
             assert check_ledger(ledger).findings == []
     assert kinds(ledger) == ["checkpoint_missing"]
     with pytest.raises(CheckpointError, match="at train step 2 and has no checkpoint"):
-        points_to_go_on_from(ledger)
+        points_to_go_on_from(ledger, None)
+
+
+def test_a_run_of_an_older_version_begins_again_before_its_first_checkpoint_is_due(ledger):
+    """It recorded no progress of its checkpoints."""
+    trainable_group(ledger)
+    batch = ledger.batches.claim("t", 1, 9, "mask", 60)
+    (ledger.run_dir / "policies" / "v1").mkdir(parents=True)
+    ledger.batches.commit(batch, str(ledger.run_dir / "policies" / "v1"), {})
+    assert [(point.train_step, point.checkpoint) for point in points_to_go_on_from(ledger, 2)] == [(0, None)]
+    for due_at_each_step in (1, None):
+        with pytest.raises(CheckpointError, match="at train step 1 and has no checkpoint"):
+            points_to_go_on_from(ledger, due_at_each_step)
 
 
 def test_rows_that_only_foreign_sql_can_write_are_found(ledger):

@@ -56,7 +56,7 @@ def test_the_policies_that_a_checkpoint_goes_on_from_stay(ledger):
     publish(ledger, range(1, 9), train_steps_per_checkpoint=3)
     retention(ledger, keep_policies=1).sweep()
     assert folders(ledger) == ["v000003", "v000006", "v000008"]
-    assert [point.train_step for point in points_to_go_on_from(ledger)] == [6, 3]
+    assert [point.train_step for point in points_to_go_on_from(ledger, 3)] == [6, 3]
 
 
 def test_the_policy_whose_checkpoint_is_being_written_stays(ledger):

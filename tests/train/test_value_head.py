@@ -14,7 +14,7 @@ from quartet.config import Recipe
 from quartet.errors import CheckpointError
 from quartet.ledger.checkpoints import checkpoint_folder
 from quartet.registry import build
-from quartet.train.checkpoint import load_checkpoint, take_snapshot, write_checkpoint
+from quartet.train.checkpoint import Snapshot, load_checkpoint, state_tensors, take_snapshot, write_checkpoint
 from quartet.train.microbatch import Microbatch
 from quartet.train.packing import pack_batch
 from quartet.train.step import Learner
@@ -119,6 +119,21 @@ def test_resume_is_bit_exact_with_the_head(recipe: RecipeBuilder, tmp_path: Path
     assert trained.unpublished.keys() == {"critic.weight_D", "critic.bias"}
     trained.reset()
     assert not any(parameter.any() for parameter in trained.unpublished.values())
+
+
+def test_a_checkpoint_of_the_version_before_critics_is_loaded(recipe: RecipeBuilder, tmp_path: Path) -> None:
+    """Its names of the value head's weights and moments began otherwise."""
+    setting, folder = recipe(loss=ACTOR_CRITIC), checkpoint_folder(tmp_path, 1, 1)
+    trained, resumed = learner_of(setting), learner_of(setting, seed=1)
+    trained.update(trained.plan(branches_of(trajectories(seed=1), setting), 1, nothing), nothing)
+    numbers, tensors = take_snapshot(trained, 1)
+    former = {name.replace("critic.", "value_head."): tensor for name, tensor in tensors.items()}
+    assert {"value_head.weight_D/weights", "value_head.bias/exp_avg"} <= former.keys()
+    write_checkpoint(folder, Snapshot(numbers, former))
+    load_checkpoint(folder, resumed)
+    assert trained.unpublished["critic.bias"] != 0
+    restored = state_tensors(resumed)
+    assert all(torch.equal(tensor, restored[name]) for name, tensor in tensors.items())
 
 
 def test_a_checkpoint_without_a_head_is_not_loaded_into_one(recipe: RecipeBuilder, tmp_path: Path) -> None:
