@@ -4,7 +4,7 @@
     python -m benchmarks.learning rloo dapo --json      # run them; each replaces its file of raw results
 
 An experiment compares arms, which differ in a few settings of a recipe. Runs of the same seed are paired. The seeds 0
-to 4 served for tuning and are never reported. Results depend on seeds and tokens, not on the machine's speed.
+to 4 are for tuning and are never published. Results depend on seeds and tokens, not on the machine's speed.
 """
 
 import json
@@ -20,11 +20,12 @@ import click
 from benchmarks.learning_experiments import NAMES, find
 from benchmarks.learning_experiments.base import Measured
 from benchmarks.learning_experiments.report import Run, claims_table, compared, figures_table
-from benchmarks.raw_results import RawResults, results_option
+from benchmarks.raw_results import FOLDER, RawResults, results_option, taken
 from quartet.die_with import die_with
 
 Key = tuple[str, int]
 """Arm, seed."""
+FIRST_PUBLISHED_SEED = 5
 
 
 @click.command()
@@ -39,9 +40,13 @@ def main(names: Sequence[str], seeds: str, jobs: int, results: Path, as_json: bo
         click.echo("\n".join(f"{name:16} {(find(name).__doc__ or '').splitlines()[0]}" for name in NAMES))
     first, _, last = seeds.partition("-")
     numbers = range(int(first), int(last or first) + 1)
+    if results.resolve() == FOLDER.resolve():
+        _require_publishable(numbers)
     reports = {}
     for name in names:
-        experiment, raw = find(name), RawResults(results / f"learning_{name}.jsonl", Run)
+        file = results / f"learning_{name}.jsonl"
+        # An interrupted experiment leaves the published results alone.
+        experiment, raw = find(name), RawResults(file.with_suffix(".unfinished"), Run)
         raw.begin()
         # Ordered by seed, so that an interrupted experiment has complete pairs.
         keys = [(arm, seed) for seed in numbers for arm in experiment.arms]
@@ -49,8 +54,9 @@ def main(names: Sequence[str], seeds: str, jobs: int, results: Path, as_json: bo
             raw.add({"arm": arm, "seed": seed, "settings": list(experiment.arms[arm])}, run)
             figures = ", ".join(f"{figure} {value:.4g}" for figure, value in run.figures.items())
             click.echo(f"{name}, {arm}, seed {seed}: {figures}; {run.tokens} tokens, {run.cpu_seconds:.1f} s", err=True)
-        click.echo(f"\n{name}\n\n{claims_table(raw.file)}\n\n{figures_table(raw.file)}")
-        reports[name] = compared(raw.file)
+        raw.file.replace(file)
+        click.echo(f"\n{name}\n\n{claims_table(file)}\n\n{figures_table(file)}")
+        reports[name] = compared(file)
     if as_json:
         click.echo(json.dumps({"seeds": list(numbers), "experiments": reports}))
 
@@ -64,6 +70,17 @@ def run_one(name: str, arm: str, seed: int) -> Run:
     measured: Measured = experiment().run(experiment.arms[arm], seed)
     seconds = round(time.process_time() - started, 2)
     return Run(figures=measured.figures, tokens=measured.tokens, cpu_seconds=seconds)
+
+
+def _require_publishable(seeds: Sequence[int]) -> None:
+    """Raise `click.ClickException` if the results would not belong to a commit, or seeds served for tuning."""
+    commit = taken().commit
+    if commit == "unknown" or commit.endswith("-dirty"):
+        raise click.ClickException(f"the code is {commit}: commit first, or choose another folder with --results")
+    if min(seeds) < FIRST_PUBLISHED_SEED:
+        raise click.ClickException(
+            f"seeds below {FIRST_PUBLISHED_SEED} are for tuning: choose others, or another folder with --results"
+        )
 
 
 def _run_all(name: str, keys: Sequence[Key], jobs: int) -> Iterator[tuple[Key, Run]]:

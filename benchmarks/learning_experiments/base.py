@@ -18,6 +18,8 @@ class Figure(Struct, frozen=True):
     digits: int = 0
     factor: float = 1.0
     """Shown are values times this factor; 100 for percent."""
+    limit: float | None = None
+    """Value at which a run stops measuring: the true one may be larger."""
 
 
 class Claim(Struct, frozen=True, kw_only=True):
@@ -30,6 +32,13 @@ class Claim(Struct, frozen=True, kw_only=True):
     figure: str
     above: float | None = None
     below: float | None = None
+
+    @property
+    def bound(self) -> float:
+        """Bound with which the figure is compared."""
+        bound = self.below if self.above is None else self.above
+        assert bound is not None, "a claim has a bound"
+        return bound
 
 
 class Measured(Struct, frozen=True, kw_only=True):
@@ -47,6 +56,8 @@ class Experiment(ABC):
     """Compared settings by name; the first is the baseline."""
     figures: ClassVar[Mapping[str, Figure]]
     claims: ClassVar[Sequence[Claim]]
+    budget_tokens: int
+    """Number of generated tokens after which a run ends, up to one batch more."""
 
     @abstractmethod
     def run(self, settings: Settings, seed: int) -> Measured:

@@ -6,31 +6,13 @@ A token with probability p gains about p * clip_high per train step, if many opt
 
 from typing import ClassVar
 
-import numpy as np
-
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
-from benchmarks.learning_experiments.episode import Episode, World, logits_of
 from benchmarks.learning_experiments.table import TablePolicy
-from quartet.types import Trajectory
+from benchmarks.learning_experiments.two_answers import PROMPT, RIGHT, TwoAnswers
 
-PROMPT, RIGHT, WRONG = range(3)
 CHANCE, GROWN, COMMON = 0.02, 0.1, 0.5
 """Probability of the right token at first, and at the two points where its growth is measured."""
-ROLLOUTS_PER_GROUP = 256
-MAX_TRAIN_STEPS = 40
-
-
-class RareToken(World):
-    """One prompt, and a rare token that is right."""
-
-    def logits(self) -> np.ndarray:
-        return logits_of({PROMPT: {RIGHT: CHANCE, WRONG: 1 - CHANCE}}, 3)
-
-    def play(self, episode: Episode, task: int) -> Trajectory:
-        episode.show(PROMPT)
-        right = episode.respond() == [RIGHT]
-        episode.reward(float(right))
-        return episode.end(success=right)
+ROLLOUTS_PER_GROUP, MAX_TOKENS = 256, 40 * 256
 
 
 class Main(Experiment):
@@ -43,8 +25,8 @@ class Main(Experiment):
         "clip_high 0.2, epochs 1": ["loss.terms.ppo_clip.clip_high=0.2", "train.epochs=1"],
     }
     figures: ClassVar = {
-        "grown": Figure("tokens until 10 %"),
-        "common": Figure("tokens until 50 %"),
+        "grown": Figure("tokens until 10 %", limit=MAX_TOKENS),
+        "common": Figure("tokens until 50 %", limit=MAX_TOKENS),
     }
     claims = (
         Claim(
@@ -62,13 +44,14 @@ class Main(Experiment):
             below=0,
         ),
     )
+    budget_tokens = MAX_TOKENS
 
     def run(self, settings: Settings, seed: int) -> Measured:
         # Without momentum, which would carry the token beyond the bound; the second moment keeps its scale.
         common = ["train.epochs=40", "train.adam_beta1=0", "train.adam_beta2=0.9999", "train.learning_rate=0.01"]
-        policy = TablePolicy(RareToken(), [*common, *settings], seed)
+        policy = TablePolicy(TwoAnswers(CHANCE), [*common, *settings], seed)
         figures: dict[str, float] = {}
-        while policy.version < MAX_TRAIN_STEPS and len(figures) < 2:
+        while policy.tokens < self.budget_tokens and len(figures) < 2:
             policy.train(policy.roll_out([0], ROLLOUTS_PER_GROUP))
             for name, chance in (("grown", GROWN), ("common", COMMON)):
                 if policy.chance(PROMPT, RIGHT) >= chance:

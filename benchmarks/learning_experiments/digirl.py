@@ -10,11 +10,10 @@ from typing import ClassVar
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
 from benchmarks.learning_experiments.chain import Chain
 from benchmarks.learning_experiments.table import TablePolicy
-from benchmarks.learning_experiments.turns import GROUPS, ROLLOUTS_PER_GROUP, learn
+from benchmarks.learning_experiments.turns import EVALUATION_ROLLOUTS, GROUPS, ROLLOUTS_PER_GROUP, higher, learn
 
-TURNS, BUDGET_TOKENS = 12, 24_000
+TURNS = 12
 OFFLINE_SHARE, OFFLINE_PASSES = 0.25, 4
-EVALUATION_ROLLOUTS = 256
 
 
 def _digirl(threshold: float, trace: float) -> list[str]:
@@ -32,6 +31,7 @@ class Main(Experiment):
     arms: ClassVar = {
         "filtered cloning": ["credit.name=dr_grpo", "loss.terms=['filtered_nll']"],
         "doubly robust": _digirl(1 / TURNS, 0.5),
+        "outcome only": _digirl(1 / TURNS, 1.0),
         "grpo": ["credit.name=grpo"],
     }
     figures: ClassVar = {
@@ -50,7 +50,9 @@ class Main(Experiment):
             )
             for when, figure in (("offline", "offline"), ("at the end", "end"), ("online rollouts", "mean"))
         ),
+        higher("the value matters: doubly robust above outcome only", "doubly robust", "outcome only"),
     )
+    budget_tokens = 24_000
 
     def run(self, settings: Settings, seed: int) -> Measured:
         world = Chain(pages=4, turns=TURNS, buttons=3, wrong="back", slip=0.2)
@@ -58,10 +60,10 @@ class Main(Experiment):
         common = ["train.learning_rate=0.05", "critic.learning_rate=0.05", "admission.max_lag=1000"]
         policy = TablePolicy(world, [*common, *settings], seed, delay_train_steps=0)
         stored = []
-        while policy.tokens < OFFLINE_SHARE * BUDGET_TOKENS:
+        while policy.tokens < OFFLINE_SHARE * self.budget_tokens:
             stored.append(policy.roll_out([0] * GROUPS, ROLLOUTS_PER_GROUP))
         for groups in stored * OFFLINE_PASSES:
             policy.train_now(groups)
         offline = policy.success([0], EVALUATION_ROLLOUTS)
-        online = learn(policy, BUDGET_TOKENS)
+        online = learn(policy, self.budget_tokens)
         return Measured(figures={"offline": offline, **online.figures}, tokens=online.tokens)

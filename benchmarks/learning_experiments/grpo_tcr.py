@@ -15,7 +15,7 @@ from quartet.types import Trajectory
 
 PROMPT, THINK, RIGHT, WRONG = range(4)
 MAX_WORDS = 16
-BUDGET_TOKENS, TASKS, ROLLOUTS_PER_GROUP = 12_000, 1, 32
+TASKS, ROLLOUTS_PER_GROUP = 1, 32
 _T, _NO_T = "loss.aggregation=token_mean", "loss.aggregation=sequence_mean"
 _C, _NO_C = "loss.terms.ppo_clip.clip_high=0.28", "loss.terms.ppo_clip.clip_high=0.2"
 _R = [f"train.overlong_max_tokens={MAX_WORDS}", "train.overlong_cache_tokens=8"]
@@ -58,11 +58,12 @@ class Main(Experiment):
         Claim(text="R helps: the preset above T + C", arm=FULL, against="T + C", figure="mean", above=0),
         Claim(text="R: fewer responses without an answer", arm=FULL, against="T + C", figure="overlong", below=0),
     )
+    budget_tokens = 12_000
 
     def run(self, settings: Settings, seed: int) -> Measured:
         policy = TablePolicy(LengthLimit(), ["train.epochs=2", "train.learning_rate=0.05", *settings], seed)
         played: list[Trajectory] = []
-        while policy.tokens < BUDGET_TOKENS:
+        while policy.tokens < self.budget_tokens:
             groups = policy.roll_out([0] * TASKS, ROLLOUTS_PER_GROUP)
             played += [member.trajectory for group in groups for member in group]
             policy.train(groups)

@@ -16,7 +16,7 @@ from quartet.types import Trajectory
 
 EASY, HARD, ARMS = 8, 8, 6
 EASY_CHANCE, NOISE = 0.95, 0.1
-ROLLOUTS_PER_GROUP, BUDGET_TOKENS = 8, 6400
+ROLLOUTS_PER_GROUP = 8
 TASKS = EASY + HARD
 
 
@@ -46,9 +46,9 @@ class Main(Experiment):
         "dr_grpo": ["credit.name=dr_grpo"],
     }
     figures: ClassVar = {
-        "all": Figure("success, %", 1, 100),
-        "easy": Figure("success on easy tasks, %", 1, 100),
-        "hard": Figure("success on hard tasks, %", 1, 100),
+        "all": Figure("success, %", 2, 100),
+        "easy": Figure("success on easy tasks, %", 2, 100),
+        "hard": Figure("success on hard tasks, %", 2, 100),
     }
     claims = (
         Claim(text="Lite PPO: more success than GRPO", arm="lite_ppo", against="grpo", figure="all", above=0),
@@ -67,10 +67,11 @@ class Main(Experiment):
             above=0,
         ),
     )
+    budget_tokens = 6400
 
     def run(self, settings: Settings, seed: int) -> Measured:
         policy = TablePolicy(NoisyVerifier(), ["train.learning_rate=0.05", *settings], seed)
-        while policy.tokens < BUDGET_TOKENS:
+        while policy.tokens < self.budget_tokens:
             policy.train(policy.roll_out(range(TASKS), ROLLOUTS_PER_GROUP))
         chances = [policy.chance(task, TASKS) for task in range(TASKS)]
         easy, hard = float(np.mean(chances[:EASY])), float(np.mean(chances[EASY:]))

@@ -11,7 +11,7 @@ from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Meas
 from benchmarks.learning_experiments.many_arms import ManyArms
 from benchmarks.learning_experiments.table import TablePolicy
 
-PROMPTS, ARMS, ROLLOUTS_PER_GROUP, TRAIN_STEPS = 4, 20, 8, 60
+PROMPTS, ARMS, ROLLOUTS_PER_GROUP = 4, 20, 8
 OFF = 1e9
 
 
@@ -53,13 +53,14 @@ class Main(Experiment):
             below=0,
         ),
     )
+    budget_tokens = PROMPTS * ROLLOUTS_PER_GROUP * 60
 
     def run(self, settings: Settings, seed: int) -> Measured:
         common = ["admission.max_lag=8", "train.epochs=4", "train.learning_rate=0.1", "train.max_grad_norm=1e9"]
         world = ManyArms(PROMPTS, ARMS, seed)
         policy = TablePolicy(world, [*common, *settings], seed)
         curve, norm = [], 0.0
-        while policy.tokens < PROMPTS * ROLLOUTS_PER_GROUP * TRAIN_STEPS:
+        while policy.tokens < self.budget_tokens:
             policy.train(policy.roll_out(range(PROMPTS), ROLLOUTS_PER_GROUP))
             norm = max(norm, policy.metrics.get("gradient_norm", 0.0))
             curve.append(world.optimality(policy))

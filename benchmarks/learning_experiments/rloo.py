@@ -10,27 +10,12 @@ from typing import ClassVar
 import numpy as np
 
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
-from benchmarks.learning_experiments.episode import Episode, World, logits_of
 from benchmarks.learning_experiments.table import TablePolicy
-from quartet.types import Trajectory
+from benchmarks.learning_experiments.two_answers import PROMPT, RIGHT, TwoAnswers
 
 CHANCE = 0.3
 """Success rate of the policy."""
 GROUPS_PER_BATCH, ROLLOUTS_PER_GROUP = 64, 4
-PROMPT, RIGHT, WRONG = range(3)
-
-
-class TwoArms(World):
-    """One prompt and two answers, one of them right."""
-
-    def logits(self) -> np.ndarray:
-        return logits_of({PROMPT: {RIGHT: CHANCE, WRONG: 1 - CHANCE}}, 3)
-
-    def play(self, episode: Episode, task: int) -> Trajectory:
-        episode.show(PROMPT)
-        right = episode.respond() == [RIGHT]
-        episode.reward(float(right))
-        return episode.end(success=right)
 
 
 def relative_gradient(policy: TablePolicy, groups: list) -> float:
@@ -41,7 +26,6 @@ def relative_gradient(policy: TablePolicy, groups: list) -> float:
 class Main(Experiment):
     """Mean and deviation of the gradient over 32 batches of 64 groups."""
 
-    batches = 32
     arms: ClassVar = {
         name: [f"credit.name={name}", "train.max_grad_norm=1e9"] for name in ("grpo", "dr_grpo", "reinforce", "rloo")
     }
@@ -58,12 +42,13 @@ class Main(Experiment):
             text="RLOO: less variance than REINFORCE", arm="rloo", against="reinforce", figure="deviation", below=0.0
         ),
     )
+    budget_tokens = 32 * GROUPS_PER_BATCH * ROLLOUTS_PER_GROUP
 
     def run(self, settings: Settings, seed: int) -> Measured:
-        policy = TablePolicy(TwoArms(), settings, seed)
-        found = [
-            relative_gradient(policy, policy.roll_out([0] * GROUPS_PER_BATCH, ROLLOUTS_PER_GROUP))
-            for _ in range(self.batches)
-        ]
+        policy = TablePolicy(TwoAnswers(CHANCE), settings, seed)
+        found = []
+        while policy.tokens < self.budget_tokens:
+            groups = policy.roll_out([0] * GROUPS_PER_BATCH, ROLLOUTS_PER_GROUP)
+            found.append(relative_gradient(policy, groups))
         figures = {"ratio": float(np.mean(found)), "deviation": float(np.std(found, ddof=1))}
         return Measured(figures=figures, tokens=policy.tokens)

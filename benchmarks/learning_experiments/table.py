@@ -106,9 +106,9 @@ class TablePolicy:
         assert gradient_VH is not None
         return gradient_VH.numpy().T.copy()
 
-    def success(self, tasks: Sequence[int], rollouts_per_task: int, seed: int = 0) -> float:
+    def success(self, tasks: Sequence[int], rollouts_per_task: int) -> float:
         """Return the share of successes among further rollouts, which are not trained and do not count as tokens."""
-        draw = random.Random(f"evaluation {seed}")
+        draw = random.Random(f"evaluation {self.recipe.seed}")
         played = [self._world.play(Episode(self, draw), task) for task in tasks for _ in range(rollouts_per_task)]
         return sum(trajectory.success for trajectory in played) / len(played)
 

@@ -7,32 +7,28 @@ value head, and the same loss per token.
 
 from typing import ClassVar
 
-from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
+from benchmarks.learning_experiments.base import Experiment, Measured, Settings
 from benchmarks.learning_experiments.chain import Chain
 from benchmarks.learning_experiments.table import TablePolicy
-from benchmarks.learning_experiments.turns import learn
-
-BUDGET_TOKENS = 300_000
-_VALUE = ["loss.terms=['ppo_clip', {name = 'value', clip = 1e9}]", "critic.learning_rate=0.05"]
+from benchmarks.learning_experiments.turns import FIGURES, PPO, higher, learn
 
 
 class Main(Experiment):
     """Success of further rollouts at the end, and of all training rollouts."""
 
     arms: ClassVar = {
-        "gae": [*_VALUE, "credit.name=gae", "credit.trace=0.95"],
-        "vl_dac": [*_VALUE, "credit.name=vl_dac", "credit.discount=1.0", "credit.trace=0.95"],
+        "gae, trace 0.95": [*PPO, "credit.name=gae", "credit.trace=0.95"],
+        "gae, trace 1": [*PPO, "credit.name=gae", "credit.trace=1.0"],
+        "vl_dac": [*PPO, "credit.name=vl_dac", "credit.discount=1.0", "credit.trace=0.95"],
         "grpo": ["credit.name=grpo"],
     }
-    figures: ClassVar = {
-        "end": Figure("success at the end, %", 1, 100),
-        "mean": Figure("success of training rollouts, %", 1, 100),
-    }
+    figures: ClassVar = FIGURES
     claims = tuple(
-        Claim(text=f"value per step: above {other}", arm="vl_dac", against=other, figure="mean", above=0)
-        for other in ("gae", "grpo")
+        higher(f"value per step: above {other}", "vl_dac", other)
+        for other in ("gae, trace 0.95", "gae, trace 1", "grpo")
     )
+    budget_tokens = 300_000
 
     def run(self, settings: Settings, seed: int) -> Measured:
         world = Chain(pages=3, turns=5, words=40.0)
-        return learn(TablePolicy(world, ["train.learning_rate=0.05", *settings], seed), BUDGET_TOKENS)
+        return learn(TablePolicy(world, ["train.learning_rate=0.05", *settings], seed), self.budget_tokens)
