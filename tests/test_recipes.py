@@ -1,48 +1,55 @@
-"""The recipes that ship: valid, and different from each other in what their READMEs name and in nothing else."""
+"""The recipes that ship: valid, and different from the recipe they extend in what their READMEs name and in nothing
+else."""
 
+import re
+import tomllib
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
-from quartet.recipe.file import changed_settings, load_recipe
+from quartet.recipe.file import changed_settings, flatten, load_recipe, merged
 from quartet.runtime.plan import check_recipe
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 NAMES = sorted(folder.name for folder in RECIPES.iterdir() if (folder / "recipe.toml").is_file())
-STATISTICS = {"credit.name", "loss.aggregation", "loss.terms", "loss.terms.kl.estimator", "loss.terms.kl.weight"}
-IMPORTANCE = ("importance", "importance_cap", "importance_floor", "importance_level")
-POLICY_TERM = ("clip_high", "clip_low", "dual_clip", *IMPORTANCE)
-DIFFERENCES = {
-    "dart_paper": {
-        *STATISTICS,
-        "train.min_turn_entropy_percentile",
-        "control.allocator.min_rollouts",
-        "control.horizon.longest_success.factor",
-        "control.horizon.longest_success.groups_per_exploration",
-        "control.horizon.longest_success.min_successes",
-        "control.horizon.longest_success.truncated_share",
-        "replay.max_replays",
-        "replay.mode",
-    },
-    "dart_code": {
-        *STATISTICS,
-        "control.allocator.min_rollouts",
-        "control.allocator.name",
-        "control.allocator.success_threshold",
-        "control.horizon.longest_success.factor",
-        "control.horizon.longest_success.groups_per_exploration",
-        "control.horizon.longest_success.min_successes",
-        "control.horizon.longest_success.truncated_share",
-        "control.horizon",
-        "filters.short_failures.min_turns",
-        "filters",
-        *(f"loss.terms.{name}.{key}" for name in ("gspo", "ppo_clip") for key in (*POLICY_TERM, "weight")),
-        "replay.choice",
-        "replay.max_replays",
-        "train.max_grad_norm",
-        "train.weight_decay",
-    },
-}
+TABLE = re.compile(r"^\| setting \| here \| recipes/(\w+) \|\n\|[-|]+\|\n((?:\|.*\|\n)+)", re.MULTILINE)
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
+
+
+class Row(NamedTuple):
+    """Settings that differ, with a cell for each of the two recipes."""
+
+    settings: list[str]
+    here: str
+    base: str
+
+
+def written(name: str) -> dict[str, Any]:
+    """Return a recipe's file, merged over the recipe that it extends."""
+    data = tomllib.loads((RECIPES / name / "recipe.toml").read_text())
+    return merged(written(data["extends"]), data) if "extends" in data else data
+
+
+def differences(name: str) -> tuple[str, list[Row]]:
+    """Return the recipe to which a README compares its own, and the rows of the table."""
+    table = TABLE.search((RECIPES / name / "README.md").read_text())
+    assert table, "the README has no table of differences"
+    cells = [row.strip("|").split("|") for row in table[2].splitlines()]
+    return table[1], [Row(re.findall(r"`([^`]+)`", settings), here, base) for settings, here, base in cells]
+
+
+def covers(named: str, setting: str) -> bool:
+    """Return whether a table's row about `named`, a setting, a part or a section, is about `setting`."""
+    section = named.removesuffix(".name")
+    return setting == section or setting.startswith(f"{section}.")
+
+
+def states(cell: str, value: Any) -> bool:
+    """Return whether a cell has a name, a number, or the names of a list of parts."""
+    if isinstance(value, list):
+        return all(states(cell, part if isinstance(part, str) else part["name"]) for part in value)
+    return value in cell if isinstance(value, str) else float(value) in map(float, NUMBER.findall(cell))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -53,10 +60,24 @@ def test_every_recipe_names_parts_that_exist(name, monkeypatch):
     check_recipe(recipe)
 
 
-@pytest.mark.parametrize("name", DIFFERENCES)
-def test_the_three_darts_differ_in_named_options_only(name):
-    dart, other = (load_recipe(RECIPES / folder / "recipe.toml") for folder in ("dart", name))
-    assert set(changed_settings(dart, other)) == DIFFERENCES[name] | {"name"}
+@pytest.mark.parametrize("name", [name for name in NAMES if "extends" in written(name)])
+def test_a_readme_names_all_settings_that_differ_from_another_recipe_with_their_values(name, monkeypatch):
+    monkeypatch.chdir(RECIPES.parent)
+    base, rows = differences(name)
+    recipes = [load_recipe(RECIPES / folder / "recipe.toml") for folder in (base, name)]
+    changed = {*changed_settings(*recipes)} - {"name"}
+    named = {setting for row in rows for setting in row.settings}
+    assert {setting for setting in changed if not any(covers(one, setting) for one in named)} == set(), "not named"
+    assert {one for one in named if not any(covers(one, setting) for setting in changed)} == set(), "no difference"
+    unstated = [
+        (setting, value)
+        for row in rows
+        for cell, folder in ((row.here, name), (row.base, base))
+        for setting, value in flatten(written(folder)).items()
+        if {setting, f"{setting}.name"} & changed and any(covers(one, setting) for one in row.settings)
+        if not states(cell, value)
+    ]
+    assert unstated == []
 
 
 @pytest.mark.parametrize("name", NAMES)
