@@ -65,9 +65,12 @@ def test_a_sound_run_has_no_findings(recorded_run: Path) -> None:
     assert report.appended >= report.trained == STEPS * 2 * 8
 
 
-def test_a_run_with_models_beside_the_policy_is_trained_again_bit_for_bit(tmp_path: Path, bandit_policy: Path) -> None:
-    """A critic of its own and a moving reference."""
-    methods = {"credit": {"name": "gae"}, "critic": {"name": "model"}, "reference": {"train_steps_per_move": 1}}
+@pytest.mark.parametrize("critic", ["head", "model"])
+def test_a_run_with_models_beside_the_policy_is_trained_again_bit_for_bit(
+    tmp_path: Path, bandit_policy: Path, critic: str
+) -> None:
+    """A critic, as a head on the policy or as a model of its own, and a moving reference."""
+    methods = {"credit": {"name": "gae"}, "critic": {"name": critic}, "reference": {"train_steps_per_move": 1}}
     recipe = audited(bandit_policy, 2, loss={"terms": ["ppo_clip", "value", "kl"]}, **methods)
     run_recipe(recipe, tmp_path / "run", resume=False, fresh=False, quiet=True)
     report = audit(tmp_path / "run")
