@@ -1,5 +1,9 @@
-"""A process is killed before and after every state change of forks; the next one leaves no child without a parent, none
-forked twice, no group open, and no state of an environment behind."""
+"""Processes killed at the writes of forks: the next process leaves no child without a parent, none forked twice, no
+group open, and no state of an environment.
+
+`make test` kills at every second write, before it on SQLite and after it on PostgreSQL; `make campaigns` kills before
+and after every write on both databases.
+"""
 
 import os
 import signal
@@ -149,13 +153,13 @@ CELLS = [
         for url in ("sqlite", "postgresql")
     ),
 ]
-"""When a process is killed, at one of how many writes, and the database. Before and after every second write the ledger
-is in each of its states; the campaigns have all moments on both databases."""
+"""Moment of the kill, number of writes from one kill to the next, and database. The state before a write is that after
+the previous one, so the two cells of `make test` begin from every state once, half of them on each database."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("moment", "stride", "url"), CELLS, indirect=["url"])
-def test_ledger_recovers_from_a_kill_at_every_write_of_forks(ledger, clock, tmp_path, moment, stride):
+def test_ledger_recovers_from_kills_at_writes_of_forks(ledger, clock, tmp_path, moment, stride):
     """One life after the other in the same run, each with its own end."""
     writes = list(life(ledger, clock))
     everything_has_ended_well(ledger)
