@@ -1,13 +1,16 @@
 """The command `quartet` in this process, which saves the second that a new one takes to start."""
 
 import io
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import pytest
+import torch
 
 from quartet.cli import main
 
@@ -25,7 +28,7 @@ def quartet(*arguments: object, folder: Path | None = None) -> Ended:
     out, err = io.StringIO(), io.StringIO()
     with (
         pytest.MonkeyPatch.context() as patch,
-        local_modules(folder or Path.cwd()),
+        restored_process(folder or Path.cwd()),
         redirect_stdout(out),
         redirect_stderr(err),
     ):
@@ -41,12 +44,15 @@ def quartet(*arguments: object, folder: Path | None = None) -> Ended:
 
 
 @contextmanager
-def local_modules(folder: Path) -> Iterator[None]:
-    """Forget the modules directly in `folder` that the block imports: another test has other files of that name."""
-    known = set(sys.modules)
+def restored_process(folder: Path) -> Iterator[None]:
+    """Undo what the block leaves in this process: environment variables, torch's number of threads, and the modules
+    directly in `folder` that it imports, since another test has other files of that name."""
+    known, threads = set(sys.modules), torch.get_num_threads()
     try:
-        yield
+        with mock.patch.dict(os.environ):
+            yield
     finally:
+        torch.set_num_threads(threads)
         for name in set(sys.modules) - known:
             if Path(getattr(sys.modules[name], "__file__", None) or "").parent == folder:
                 del sys.modules[name]
