@@ -60,7 +60,7 @@ TRANSACTIONS = {
 """Writing methods of the ledger and of its parts: `NAME.before` is just before the commit, `NAME.after` just after.
 
 Rare writes have crash points too, but no test campaign reaches them: a recalled rollout, a damaged blob, a full disk
-budget, an upgrade, the end by the clock, very long train steps.
+budget, an upgrade, the end by the clock, very long train steps, the last record of a trainer that ends.
 """
 NAMES = tuple(f"{name}.{moment}" for name in (*FILES, *TRANSACTIONS) for moment in ("before", "after"))
 

@@ -144,6 +144,17 @@ class Batches:
         db.notifier.notify("engine", "manager")
         return policy
 
+    def record_checkpoints(self, checkpoints: CheckpointProgress, version: int) -> bool:
+        """Record a trainer's progress with checkpoints outside of a commit; return whether it was recorded.
+
+        It is not recorded if the policy has a newer version than `version`, which another trainer has committed.
+        """
+        with self._db.write() as connection:
+            is_newest = newest(connection, self._db.policy).version == version
+            if is_newest:
+                write_value(connection, progress_key(self._db.policy), msgspec.to_builtins(checkpoints))
+        return is_newest
+
     def release(self, batch: Batch) -> None:
         """Release a batch untrained: its groups become trainable again. A batch that is already lost is ignored."""
         with self._db.write() as connection:

@@ -41,11 +41,6 @@ def checkpoint_progress(ledger: Ledger) -> CheckpointProgress | None:
     return None if value is None else msgspec.convert(value, CheckpointProgress)
 
 
-def record_checkpoints(ledger: Ledger, progress: CheckpointProgress) -> None:
-    """Record the progress of the policy's checkpoints outside of a commit."""
-    ledger.set_value(progress_key(ledger.policy), msgspec.to_builtins(progress))
-
-
 def points_to_go_on_from(ledger: Ledger, train_steps_per_checkpoint: int | None) -> list[RecoveryPoint]:
     """Return the points a trainer may resume from, newest first: recovery points, and train step 0 before the first
     checkpoint is whole.

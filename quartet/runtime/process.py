@@ -42,6 +42,10 @@ class ModuleProcess:
         return self._process.pid if self._process else None
 
     @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def exhausted(self) -> bool:
         """True if the process is dead and has no restarts left."""
         return self._process is None and self.restarts > self._max_restarts

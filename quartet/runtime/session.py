@@ -81,7 +81,7 @@ class Session:
         self._enter_phase(TRAINING, *serving(self.recipe), *self.recipe.trainer_modules)
         reason = self._run_until(self.ledger.stop_reason)
         self.outlast(lambda: self.ledger.enter_phase(STOPPING))
-        self._supervisor.stop(*self.recipe.trainer_modules)
+        self._supervisor.finish(*self.recipe.trainer_modules, on_tick=self.display.tick)
         self.outlast(self.ledger.groups.cancel_unfinished)
         self.display.note(f"training ended: {reason}")
 

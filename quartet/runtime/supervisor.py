@@ -106,6 +106,18 @@ class Supervisor:
         _stop([process for process in leaving if process not in sinks], deadline)
         _stop(sinks, max(deadline, time.monotonic() + SINK_STOP_SECONDS))
 
+    def finish(self, *modules: str, on_tick: Callable[[], None] = lambda: None) -> None:
+        """Ask modules to stop, and return once they have stopped. They may go on working as long as they send
+        heartbeats.
+
+        Raises the errors of `run_until`.
+        """
+        leaving = [self._processes[module] for module in modules if module in self._processes]
+        for process in leaving:
+            process.terminate()
+        self.run_until(lambda: None if any(process.is_alive for process in leaving) else "stopped", on_tick)
+        self.stop(*modules)
+
     def are_up(self, *modules: str) -> bool:
         """Return whether the process of each module has reported that its start-up is complete."""
         self._heartbeats.look()

@@ -6,8 +6,10 @@ so with a checkpoint every K train steps at most 2 K - 1 committed steps are rol
 
 import math
 import shutil
+import time
 from collections.abc import Callable
 from concurrent import futures
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +17,8 @@ from quartet.config import Recipe
 from quartet.crash_points import crash_point
 from quartet.ledger import Ledger
 from quartet.ledger.checkpoints import CheckpointProgress, checkpoint_folder, checkpoints_root
-from quartet.ledger.recovery import record_checkpoints, recovery_points
+from quartet.ledger.recovery import recovery_points
+from quartet.telemetry.presence import Presence
 from quartet.telemetry.record import Recorder
 from quartet.train.checkpoint import Snapshot, take_snapshot, write_checkpoint
 from quartet.train.step import Learner
@@ -41,13 +44,17 @@ class PreparedCheckpoint(NamedTuple):
 class CheckpointWriter:
     """Writes the checkpoints of one trainer and deletes old ones."""
 
-    def __init__(self, ledger: Ledger, recipe: Recipe, learner: Learner, recorder: Recorder) -> None:
-        self._ledger, self._learner, self._recorder = ledger, learner, recorder
+    def __init__(
+        self, ledger: Ledger, recipe: Recipe, learner: Learner, recorder: Recorder, presence: Presence
+    ) -> None:
+        self._ledger, self._learner, self._recorder, self._presence = ledger, learner, recorder, presence
+        self._timeout_seconds = recipe.runtime.heartbeat_timeout_seconds
         self._keep, self._durable = recipe.disk.keep_checkpoints, recipe.ledger.durability == "full"
         self.every = recipe.train.train_steps_per_checkpoint or default_interval(learner)
         """Number of train steps from one checkpoint to the next."""
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: futures.Future[None] | None = None
+        self._progressed_at = 0.0  # of the write, by the monotonic clock
         self._progress = CheckpointProgress()
 
     def restored(self, train_step: int) -> None:
@@ -69,22 +76,28 @@ class CheckpointWriter:
 
     def committed(self, prepared: PreparedCheckpoint | None) -> None:
         """Delete old checkpoints, and begin to write the prepared one. Call this after each commit."""
-        if self.is_idle():
+        if self.collect():
             prune_checkpoints(self._ledger, self._keep)
         if prepared is not None:
             self._begin(prepared)
 
-    def finish(self, train_step: int, batch_id: int, on_progress: Callable[[], None]) -> None:
-        """Write the checkpoint of the last committed train step if it has none, and return when all are whole."""
+    def finish(self, train_step: int, batch_id: int, version: int, on_progress: Callable[[], None]) -> None:
+        """Write the checkpoint of the last committed train step if it has none, and return when all are whole.
+
+        `version` is the policy of that step. If another trainer has committed a newer one, nothing is recorded, and
+        nothing of what that trainer may be writing is deleted.
+        """
         self.wait(on_progress)
         if self._progress.whole < train_step:
             self._begin(self._copied(train_step, batch_id))
             self.wait(on_progress)
-        record_checkpoints(self._ledger, self._progress)
-        prune_checkpoints(self._ledger, self._keep)
+        superfluous = superfluous_checkpoints(self._ledger, self._keep)  # listed before the version is compared
+        if self._ledger.batches.record_checkpoints(self._progress, version):
+            delete_folders(superfluous)
 
-    def is_idle(self) -> bool:
-        """Return whether no checkpoint is being written. Raise the error of a write that failed."""
+    def collect(self) -> bool:
+        """Take the result of a write that has ended, and return whether none is in progress. Raise the error of a write
+        that failed."""
         if self._writing is not None and self._writing.done():
             self._writing.result()
             self._writing = None
@@ -92,11 +105,19 @@ class CheckpointWriter:
         return self._writing is None
 
     def wait(self, on_progress: Callable[[], None]) -> None:
-        """Return when no checkpoint is being written. Raise the error of a write that failed."""
-        while not self.is_idle():
-            assert self._writing is not None, "a checkpoint is being written"
-            futures.wait([self._writing], timeout=BEAT_SECONDS)
-            on_progress()
+        """Return when no checkpoint is being written. Raise the error of a write that failed.
+
+        `on_progress` is called while the write makes progress. If the write hangs, the trainer's heartbeats end, so the
+        supervisor restarts the trainer.
+        """
+        if self.collect():
+            return
+        with self._presence.waiting("the previous checkpoint", "it is complete on disk", then="training"):
+            while not self.collect():
+                assert self._writing is not None, "a checkpoint is being written"
+                futures.wait([self._writing], timeout=BEAT_SECONDS)
+                if time.monotonic() - self._progressed_at < self._timeout_seconds:
+                    on_progress()
 
     def _copied(self, train_step: int, batch_id: int) -> PreparedCheckpoint:
         folder = checkpoint_folder(self._ledger.run_dir, train_step, batch_id, self._ledger.policy)
@@ -105,27 +126,41 @@ class CheckpointWriter:
     def _begin(self, prepared: PreparedCheckpoint) -> None:
         crash_point("state_copy.before")
         self._progress = self.progress_with(prepared)
+        self._note_progress()
         self._writing = self._thread.submit(self._write, prepared)
         crash_point("state_copy.after")
 
     def _write(self, prepared: PreparedCheckpoint) -> None:
         with self._recorder.span("checkpoint", lane="checkpoint", trace=f"train_step {prepared.train_step}"):
-            write_checkpoint(prepared.folder, prepared.snapshot, durable=self._durable)
+            write_checkpoint(prepared.folder, prepared.snapshot, durable=self._durable, on_progress=self._note_progress)
+
+    def _note_progress(self) -> None:
+        self._progressed_at = time.monotonic()
 
 
 def prune_checkpoints(ledger: Ledger, keep: int) -> None:
     """Delete all checkpoints of a policy but its newest `keep` recovery points. Call this only after a commit, while
-    none is being written.
+    none is being written."""
+    delete_folders(superfluous_checkpoints(ledger, keep))
 
-    Incomplete ones of a crashed trainer are deleted too. A late trainer may have completed one whose step was rolled
+
+def superfluous_checkpoints(ledger: Ledger, keep: int) -> list[Path]:
+    """Return all checkpoint folders of a policy but its newest `keep` recovery points.
+
+    Incomplete ones of a crashed trainer are among them. A late trainer may have completed one whose step was rolled
     back: such a checkpoint does not count among the kept ones.
     """
     folders = list(checkpoints_root(ledger.run_dir, ledger.policy).glob("step_*"))
     if len(folders) <= keep:
-        return
+        return []
     kept = [point.checkpoint for point in recovery_points(ledger)[:keep]]
+    return [folder for folder in folders if folder not in kept]
+
+
+def delete_folders(folders: list[Path]) -> None:
+    """Delete folders, which another trainer may be deleting too."""
     for folder in folders:
-        if folder not in kept:
+        with suppress(FileNotFoundError):
             shutil.rmtree(folder)
 
 

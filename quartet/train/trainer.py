@@ -76,7 +76,7 @@ class Trainer:
         initial = Path(recipe.policy_sources[ledger.policy].source)
         frozen = load_frozen(recipe, self._credits, initial, on_progress=presence.beat)
         self.learner = Learner(self.model, recipe, frozen, sight_of(self._pictures, ledger), ranks)
-        self.checkpoints = CheckpointWriter(ledger, recipe, self.learner, recorder)
+        self.checkpoints = CheckpointWriter(ledger, recipe, self.learner, recorder, presence)
         self._setback = Setback(recipe, ledger, self.learner, self._credits, presence)
         self._receipts = TrainerReceipts(
             run_dir,
@@ -86,7 +86,7 @@ class Trainer:
         )
         self._lease_renewed = time.monotonic()
         self.wait = BatchWait(recipe, ledger, presence)
-        self._committed: tuple[int, int] | None = None  # train step and batch id of this trainer's last commit
+        self._committed: tuple[int, int] | None = None  # train step and batch id of the last commit, until `finish`
         self._restore_optimizer(point)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -98,6 +98,7 @@ class Trainer:
         with self.ledger.notifier.subscribe("trainer") as notifications:
             while not stop.is_set() and self.ledger.batches.least_train_step() < most:
                 if self.ledger.batches.train_step() >= most:
+                    self.finish()
                     self.presence.waits("the other policies", f"they reach train.max_train_steps = {most}")
                     await notifications.wait(stop)
                 elif self.train_one():
@@ -114,7 +115,7 @@ class Trainer:
 
         A failed step leaves the weights unchanged; `Setback` decides what happens to its batch.
         """
-        self.checkpoints.is_idle()  # raises the error of a failed write
+        self.checkpoints.collect()  # raises the error of a failed write
         start = time.time()
         batch = self._claim()
         if batch is None:
@@ -141,7 +142,8 @@ class Trainer:
     def finish(self) -> None:
         """Write the checkpoint of the last train step if it has none yet, so that a resume starts from there."""
         if self._committed is not None and self.ledger.policies.latest().version == self.version:
-            self.checkpoints.finish(*self._committed, self.presence.beat)
+            self.checkpoints.finish(*self._committed, self.version, self.presence.beat)
+            self._committed = None
 
     def restore(self) -> None:
         """Roll back to the last train step that has a checkpoint: weights, version and optimizer state."""

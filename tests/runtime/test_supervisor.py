@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -14,6 +15,8 @@ from quartet.ledger import Ledger
 from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
 from quartet.recipe.file import to_toml
 from quartet.report.status import GIVEN_UP
+from quartet.runtime import process
+from quartet.runtime import supervisor as supervisor_module
 from quartet.runtime.heartbeats import MAX_GAP_SECONDS, Heartbeats
 from quartet.runtime.process import ModuleProcess
 from quartet.runtime.supervisor import LONG_LIFE_SECONDS, MOST_IDENTICAL_FAULTS, ModuleDiedError, Supervisor
@@ -143,6 +146,46 @@ def test_a_silent_module_is_killed_and_started_again_until_its_restarts_are_used
     kinds = [event.kind for event in ledger.events()]
     ledger.close()
     assert sorted(kinds) == ["module_died"] * 2 + ["module_silent"] * 2
+
+
+class Finishing:
+    """A module that has half a second of work left when it is asked to stop, and is killed after no time at all."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._ready, self._done = tmp_path / "ready", tmp_path / "done"
+        script = f"trap 'sleep 0.5; touch {self._done}; exit' TERM; touch {self._ready}; while :; do sleep 0.02; done"
+        monkeypatch.setattr(process, "start_ranks", lambda *_, **__: subprocess.Popen(["sh", "-c", script]))
+        monkeypatch.setattr(supervisor_module, "STOP_SECONDS", 0.0)
+
+    def start(self, supervisor: Supervisor) -> None:
+        supervisor.start("trainer")
+        while not self._ready.exists():
+            time.sleep(0.01)
+
+    @property
+    def has_finished(self) -> bool:
+        return self._done.exists()
+
+
+@pytest.mark.parametrize(("timeout_seconds", "finishes"), [(60, True), (1e-6, False)])
+def test_a_module_may_finish_its_work_as_long_as_it_is_not_silent(
+    tmp_path, ledger, monkeypatch, timeout_seconds, finishes
+):
+    module = Finishing(tmp_path, monkeypatch)
+    recipe = bandit_recipe(Path("unused"), runtime={"heartbeat_timeout_seconds": timeout_seconds})
+    with Supervisor(recipe, ledger.run_dir, ledger) as supervisor:
+        module.start(supervisor)
+        supervisor.finish("trainer")
+        assert module.has_finished == finishes
+    assert ("module_silent" in [event.kind for event in ledger.events()]) != finishes
+
+
+def test_the_user_can_stop_a_run_whose_module_finishes_its_work(tmp_path, supervisor, monkeypatch):
+    module = Finishing(tmp_path, monkeypatch)
+    with pytest.raises(InterruptedByUser), supervisor:
+        module.start(supervisor)
+        supervisor.finish("trainer", on_tick=lambda: signal.raise_signal(signal.SIGINT))
+    assert not module.has_finished
 
 
 @pytest.mark.parametrize(("lived_seconds", "ends"), [(5.0, True), (LONG_LIFE_SECONDS, False)])

@@ -1,8 +1,12 @@
 """Checkpoints that a thread writes while the next steps are trained: crashes, back-pressure, failures, retention."""
 
+import asyncio
 import errno
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent import futures
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,13 +15,15 @@ import torch
 from test_trainer import TRAIN, RecipeBuilder, Run, group, same
 from transformers import AutoModelForCausalLM
 
+from quartet.ledger.batches import Batches
 from quartet.ledger.checkpoints import checkpoint_folder
+from quartet.ledger.recovery import checkpoint_progress
 from quartet.manager.retention import Retention
 from quartet.policy.canary import check_canary
 from quartet.policy.load import load_model
 from quartet.report.check import check_ledger
 from quartet.train import checkpoint_writer
-from quartet.train.checkpoint_writer import default_interval
+from quartet.train.checkpoint_writer import default_interval, delete_folders
 from quartet.train.loss.base import LossInput
 from quartet.train.loss.ppo_clip import PpoClip
 from quartet.train.trainer import Trainer
@@ -29,10 +35,13 @@ class Disk:
     """A disk on which no checkpoint becomes whole before `free` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.free, self.error = threading.Event(), None
+        self.free, self.begun, self.error = threading.Event(), threading.Event(), None
+        self.on_progress: Callable[[], None] | None = None
         write = checkpoint_writer.write_checkpoint
 
         def slow(*arguments: object, **options: object) -> None:
+            self.on_progress = options["on_progress"]
+            self.begun.set()
             assert self.free.wait(60)
             if self.error is not None:
                 raise self.error
@@ -128,6 +137,79 @@ def test_the_next_checkpoint_waits_for_the_one_before_and_the_trainer_shows_that
     supervisor.waited = True
     train(run, trainer, range(1, 2))
     assert checkpoint_folder(run.run_dir, 1, 1).is_dir()
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_trainer_that_waits_for_a_checkpoint_is_silent_once_the_write_hangs(
+    tmp_path: Path, recipe: RecipeBuilder, disk: Disk, monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    """The clock passes 200 s in steps of 20 s. A trainer that is silent for 50 s is restarted by the supervisor."""
+    run, now = Run(tmp_path / "run", recipe(train=TRAIN, runtime={"heartbeat_timeout_seconds": 50})), [1e9]
+    beats: list[float] = []
+    freed = futures.wait
+
+    class Supervisor:
+        def report(self, module: str, **fields: str) -> None:
+            if fields["waiting_for"] == "the previous checkpoint":
+                beats.append(now[0])
+
+    def wait(writing: list[futures.Future[None]], timeout: float) -> None:
+        now[0] += 20
+        if not hangs:
+            assert disk.on_progress is not None
+            disk.on_progress()
+        if now[0] > 1e9 + 200:
+            disk.free.set()
+            freed(writing)
+
+    trainer = run.trainer(Supervisor())
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    train(run, trainer, range(1))
+    assert disk.begun.wait(60)
+    monkeypatch.setattr(futures, "wait", wait)
+    trainer.checkpoints.wait(trainer.presence.beat)
+    assert beats[:3] == [1e9, 1e9 + 20, 1e9 + 40]
+    assert max(later - earlier for earlier, later in pairwise(beats)) == (180 if hangs else 20)
+
+
+def test_a_late_trainer_neither_records_nor_deletes_checkpoints(tmp_path: Path, recipe: RecipeBuilder) -> None:
+    """A trainer that ends late would delete the checkpoint that its successor is writing."""
+    run = Run(tmp_path / "run", recipe(train=TRAIN, disk={"keep_checkpoints": 1}))
+    late = run.trainer()
+    train(run, late, range(1))
+    train(run, run.trainer(), range(1, 2))
+    run.written()
+    recorded, writing = checkpoint_progress(run.ledger), checkpoint_folder(run.run_dir, 3, 3).with_suffix(".writing")
+    writing.mkdir()
+    late.checkpoints.finish(1, 1, 1, lambda: None)
+    assert writing.is_dir() and recorded == checkpoint_progress(run.ledger)
+    late.checkpoints.finish(1, 1, run.ledger.policies.latest().version, lambda: None)
+    assert not writing.is_dir() and recorded != checkpoint_progress(run.ledger)
+
+
+def test_a_checkpoint_that_another_trainer_deletes_at_the_same_time_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    delete_folders([tmp_path / "gone", tmp_path / "there"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trainer_that_waits_for_the_other_policies_has_written_its_last_checkpoint(
+    tmp_path: Path, recipe: RecipeBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path / "run", recipe(train=TRAIN | {"train_steps_per_checkpoint": 2, "max_train_steps": 1}))
+    stop, found = asyncio.Event(), []
+
+    class Supervisor:
+        def report(self, module: str, **fields: str) -> None:
+            if fields["waiting_for"] == "the other policies":
+                found.append(checkpoint_folder(run.run_dir, 1, 1).is_dir())
+                stop.set()
+
+    trainer = run.trainer(Supervisor())
+    run.feed(group(10), group(20))
+    monkeypatch.setattr(Batches, "least_train_step", lambda batches: 0)
+    asyncio.run(trainer.run(stop))
+    assert found == [True]
 
 
 class NanInTheSecondTrainStep(PpoClip):
