@@ -30,8 +30,8 @@ from quartet.policy.library_progress import reporting
 from quartet.policy.tokenizer_files import load_tokenizer
 
 SHARD_SIZE = "500MB"
-"""Maximum size of a file of weights. It is small enough to be written between two heartbeats, since no other Python
-code of the process runs during the write."""
+"""Maximum size of a file of weights. It is small enough to be written between two heartbeats, which the trainer
+sends after each file."""
 
 _LOADING = Lock()
 """Lock that lets one thread load a model at a time. `transformers` patches its own classes while it loads a model; if

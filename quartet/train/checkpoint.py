@@ -125,6 +125,13 @@ def state_tensors(learner: Learner) -> dict[str, torch.Tensor]:
     return moments | weights | {RANDOM_STATE: torch.get_rng_state()}
 
 
+def state_bytes(learner: Learner) -> int:
+    """Return the size of the tensors in a checkpoint after the first optimizer step, without its few small ones."""
+    trained = [parameter for group in learner.optimizer.param_groups for parameter in group["params"]]
+    unpublished = _unpublished(learner).values()
+    return 2 * sum(parameter.nbytes for parameter in trained) + sum(parameter.nbytes for parameter in unpublished)
+
+
 def _current_name(key: str) -> str:
     """Return the name of a tensor that a checkpoint of an earlier version may hold under another name."""
     return CRITIC + key.removeprefix(FORMER_CRITIC) if key.startswith(FORMER_CRITIC) else key

@@ -20,11 +20,11 @@ from quartet.ledger.checkpoints import CheckpointProgress, checkpoint_folder, ch
 from quartet.ledger.recovery import recovery_points
 from quartet.telemetry.presence import Presence
 from quartet.telemetry.record import Recorder
-from quartet.train.checkpoint import Snapshot, take_snapshot, write_checkpoint
+from quartet.train.checkpoint import Snapshot, state_bytes, take_snapshot, write_checkpoint
 from quartet.train.step import Learner
 
 BYTES_PER_TRAIN_STEP = 200 * 10**6
-"""Size of the optimizer's moments up to which every train step has a checkpoint by default."""
+"""Size of a checkpoint up to which every train step has one by default."""
 MOST_TRAIN_STEPS = 10
 """Maximum number of train steps between two checkpoints by default."""
 BEAT_SECONDS = 0.5
@@ -50,7 +50,7 @@ class CheckpointWriter:
         self._ledger, self._learner, self._recorder, self._presence = ledger, learner, recorder, presence
         self._timeout_seconds = recipe.runtime.heartbeat_timeout_seconds
         self._keep, self._durable = recipe.disk.keep_checkpoints, recipe.ledger.durability == "full"
-        self.every = recipe.train.train_steps_per_checkpoint or default_interval(learner)
+        self.every = recipe.train.train_steps_per_checkpoint or default_interval(state_bytes(learner))
         """Number of train steps from one checkpoint to the next."""
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: futures.Future[None] | None = None
@@ -164,7 +164,6 @@ def delete_folders(folders: list[Path]) -> None:
             shutil.rmtree(folder)
 
 
-def default_interval(learner: Learner) -> int:
-    """Return the number of train steps per checkpoint that suits the size of the optimizer's two moments."""
-    moments = 2 * sum(parameter.nbytes for parameter in learner.parameters.values())
-    return min(max(math.ceil(moments / BYTES_PER_TRAIN_STEP), 1), MOST_TRAIN_STEPS)
+def default_interval(num_bytes: int) -> int:
+    """Return the number of train steps per checkpoint that suits checkpoints of this size."""
+    return min(max(math.ceil(num_bytes / BYTES_PER_TRAIN_STEP), 1), MOST_TRAIN_STEPS)

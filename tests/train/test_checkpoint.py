@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from quartet.config import Recipe
 from quartet.errors import CheckpointError
 from quartet.ledger.checkpoints import checkpoint_folder
 from quartet.train import checkpoint
-from quartet.train.checkpoint import load_checkpoint, take_snapshot, write_checkpoint
+from quartet.train.checkpoint import load_checkpoint, state_bytes, take_snapshot, write_checkpoint
 from quartet.train.step import Learner
 
 RecipeBuilder = Callable[..., Recipe]
@@ -77,6 +78,17 @@ def test_a_large_state_is_written_in_parts(trained: Learner, tmp_path: Path, mon
     files[1].unlink()
     with pytest.raises(CheckpointError, match=files[1].name):
         load_checkpoint(folder, resumed)
+
+
+@pytest.mark.parametrize("method", [{}, {"train": {"publish_dtype": "bfloat16"}}])
+def test_the_size_of_a_checkpoint_is_known_before_the_first_step(recipe: RecipeBuilder, method: dict[str, Any]) -> None:
+    """It holds the exact weights if the policies are rounded."""
+    learner = Learner(make_model(), recipe(**method))
+    expected = state_bytes(learner)
+    train(learner, 1)
+    tensors = take_snapshot(learner, 1).tensors
+    small = {name for name in tensors if name.endswith("/step")} | {"random_state"}
+    assert sum(tensor.nbytes for name, tensor in tensors.items() if name not in small) == expected
 
 
 def test_forgetting_the_moments_would_show(trained: Learner) -> None:
