@@ -29,13 +29,11 @@ SHORTER = {
         "train.max_train_steps=12": "train.max_train_steps=1",
         "evaluation.episodes_per_family=4": "evaluation.episodes_per_family=1",
     },
-    "3_own_credit_and_loss": {"train.max_train_steps=4": "train.max_train_steps=1"},
     "4_own_rollout_strategy": {"train.max_train_steps=3": "train.max_train_steps=1"},
 }
 """Settings of tutorials, and those with which all their code runs, though without what they would learn."""
-PRINTED_BY_SHORTER = PRINTED | {"3_own_credit_and_loss": r"\n1 train steps with both parts; lost: 0"}
-RUN_AS_A_SCRIPT = "4_own_rollout_strategy"
-"""The tutorial that `make test` runs as a process of its own; the campaigns run all of them."""
+RUN_AS_A_SCRIPT = "3_own_credit_and_loss"
+"""The tutorial that `make test` runs in full, as a process of its own; the campaigns run all of them so."""
 
 
 def test_every_tutorial_is_run():
@@ -56,15 +54,15 @@ def test_queries_of_the_tutorial_read_the_ledger_of_any_run(recorded_run, monkey
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHORTER)
 def test_shortened_tutorial_prints_its_result(name, tmp_path, monkeypatch, capsys):
-    """In this process. What the other tutorials show has other tests: an environment of one's own, each way to run the
-    modules, and the queries above."""
+    """In this process. The third runs in full below. What the others show has other tests: own environments, ways to
+    run the modules, and the queries above."""
     monkeypatch.chdir(tmp_path)
     with restored_process(EXAMPLES):
         tutorial = load(name, monkeypatch)
         for setting, shorter in SHORTER[name].items():
             tutorial.SETTINGS[tutorial.SETTINGS.index(setting)] = shorter
         tutorial.main()
-    assert re.search(PRINTED_BY_SHORTER[name], capsys.readouterr().out, re.DOTALL)
+    assert re.search(PRINTED[name], capsys.readouterr().out, re.DOTALL)
 
 
 def load(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
