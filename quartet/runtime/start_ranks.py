@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from quartet.free_port import HOST, free_port
@@ -12,16 +13,19 @@ LAST_WORDS_SECONDS = 5.0
 
 
 def start_ranks(method: StartMethod, module: str, run_dir: Path, log: Path, *, threads: int, ranks: int = 1) -> Started:
-    """Start a module as one process, or as so many ranks, which count as one process."""
-    if ranks == 1:
-        return start_process(method, module, run_dir, log, threads=threads)
+    """Start a module as one process, or as so many ranks, which count as one process.
+
+    The variables replace those of a launcher that started the supervisor, such as SLURM or Kubeflow.
+    """
     common = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": HOST, "MASTER_PORT": str(free_port())}
-    return StartedRanks([
-        start_process(
-            method, module, run_dir, log, threads=threads, variables={**common, "RANK": str(n), "LOCAL_RANK": str(n)}
-        )
-        for n in range(ranks)
-    ])  # fmt: skip
+    started: list[Started] = []
+    with ExitStack() as on_error:
+        for n in range(ranks):
+            variables = {**common, "RANK": str(n), "LOCAL_RANK": str(n)}
+            started.append(start_process(method, module, run_dir, log, threads=threads, variables=variables))
+            on_error.callback(started[-1].kill)
+        on_error.pop_all()
+    return started[0] if ranks == 1 else StartedRanks(started)
 
 
 class StartedRanks:

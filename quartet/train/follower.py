@@ -11,9 +11,10 @@ from quartet.policy.load import load_model
 from quartet.train.assign import credits_of
 from quartet.train.checkpoint import load_state, state_tensors
 from quartet.train.frozen import load_frozen
+from quartet.train.fsdp import is_shared
 from quartet.train.orders import End, GatherState, GatherWeights, Order, Rehearse, Restore, Train
 from quartet.train.ranks import Ranks, whole
-from quartet.train.step import Learner, NonFiniteError
+from quartet.train.step import Learner
 from quartet.train.token_record import TokenRecord
 from quartet.train.train_batch import rehearse, train_batch
 
@@ -34,8 +35,10 @@ class Follower:
             try:
                 with self._ranks.together(order):
                     self._carry_out(order)
-            except NonFiniteError as error:  # rank 0 raises it too, and decides what follows
-                LOG.error("%s", error)
+            except Exception as error:
+                if not is_shared(error):
+                    raise
+                LOG.error("%s", error)  # rank 0 raises it too, and decides what follows
 
     def _carry_out(self, order: Order) -> None:
         if isinstance(order, Restore):

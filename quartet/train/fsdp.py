@@ -18,14 +18,18 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.rendezvous import rendezvous
 
-from quartet.config import Recipe
+from quartet.config import Recipe, Runtime
 from quartet.errors import ConfigError, QuartetError
 from quartet.train.orders import End, Order
-from quartet.train.ranks import Model, RankLostError, Ranks
+from quartet.train.ranks import MET_BY_ALL, Model, RankLostError, Ranks
 from quartet.train.step import NonFiniteError
 
 LONGEST_WAIT = timedelta(days=30)
 """Timeout of a rank that waits for an order. Rank 0 may wait long for a batch; if it dies, its connections close."""
+MARGIN_SECONDS = 10.0
+"""Time beyond the ledger's timeout in which rank 0 must come back to an exchange."""
+LOST = ("connect", "timed out", "timeout", "socket", "broken pipe")
+"""Parts of the texts of gloo's errors that report a lost or silent rank, in lower case."""
 ERROR = "quartet_error"
 """Key of the ranks' store under which a rank leaves the error that it ends with."""
 
@@ -81,7 +85,7 @@ class ShardingRanks(Ranks):
     def gather(self, data: bytes) -> list[bytes]:
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
         dist.all_gather(sizes, torch.tensor([len(data)]))
-        longest = max(map(int, sizes))
+        longest = max(1, *map(int, sizes))
         parts = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
         dist.all_gather(parts, _bytes(data, longest))
         return [part[: int(size)].numpy().tobytes() for part, size in zip(parts, sizes, strict=True)]
@@ -114,19 +118,17 @@ class ShardingRanks(Ranks):
 
     @contextmanager
     def _in_step(self) -> Iterator[None]:
-        """Mark the ranks as broken if the block raises an error that the others may not have met.
+        """Mark the ranks as broken if the block raises an error that the others may not have raised.
 
         A lost connection becomes the error of the rank that left one behind, or `RankLostError`.
         """
         try:
             yield
-        except NonFiniteError:  # all ranks find it in the same sums
-            raise
         except Exception as error:
-            if self._broken:
+            if self._broken or is_shared(error):
                 raise
             self._broken = True
-            if not _is_of_a_connection(error):
+            if not is_of_a_connection(error):
                 self._leave(error)
                 raise
             raise self._reason(error) from error
@@ -160,17 +162,37 @@ def joined_ranks(recipe: Recipe) -> Iterator[Ranks]:
     if processes == 1:
         yield Ranks()
         return
-    # Half of the timeout, so that a rank that hangs is reported before the supervisor kills all of them.
-    ranks = ShardingRanks(recipe.runtime.heartbeat_timeout_seconds / 2)
+    ranks = ShardingRanks(exchange_timeout_seconds(recipe.runtime))
     try:
         yield ranks
     finally:
         ranks.close()
 
 
-def _is_of_a_connection(error: Exception) -> bool:
-    """Return whether a collective call raised the error. Those of gloo have no type of their own."""
-    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+def exchange_timeout_seconds(runtime: Runtime) -> float:
+    """Return how long a rank waits for another one in an exchange.
+
+    Half of the heartbeat timeout reports a rank that hangs before the supervisor kills all of them. But rank 0 may wait
+    for the ledger in the middle of a train step, and the other ranks must outlast that.
+    """
+    return max(runtime.heartbeat_timeout_seconds / 2, runtime.ledger_timeout_seconds + MARGIN_SECONDS)
+
+
+def is_shared(error: Exception) -> bool:
+    """Return whether all ranks raise the error at the same point: in a block `alike`, or since the same sums are not
+    finite."""
+    return isinstance(error, NonFiniteError) or MET_BY_ALL in getattr(error, "__notes__", ())
+
+
+def is_of_a_connection(error: Exception) -> bool:
+    """Return whether a collective call raised the error because a rank is gone or silent.
+
+    Such errors of gloo have no type of their own; its other errors, such as tensors of different sizes, are bugs.
+    """
+    if isinstance(error, dist.DistNetworkError | dist.DistStoreError):
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and "gloo" in text and any(sign in text for sign in LOST)
 
 
 def _bytes(data: bytes, size: int) -> torch.Tensor:

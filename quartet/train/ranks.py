@@ -17,6 +17,8 @@ from quartet.errors import QuartetError
 from quartet.train.orders import End, Order
 
 Model = TypeVar("Model", bound=torch.nn.Module)
+MET_BY_ALL = "all ranks raised an error here, before any of them exchanged data"
+"""Note on an error that leaves the ranks able to go on together."""
 
 
 class RankLostError(QuartetError):
@@ -53,6 +55,27 @@ class Ranks:
         An error in the block that not all ranks raise ends their work together: see `require_all`.
         """
         yield
+
+    @contextmanager
+    def alike(self) -> Iterator[None]:
+        """Run a block that exchanges no data and is the same on all ranks.
+
+        If all ranks raise an error, each raises its own, and they can go on together. An error of some ranks is also
+        raised by the others, as a `QuartetError`.
+        """
+        error: Exception | None = None
+        try:
+            yield
+        except Exception as raised:  # noqa: BLE001  (raised again below)
+            error = raised
+        failures = self.gather(f"{type(error).__name__}: {error}".encode() if error else b"")
+        if error is not None:
+            if self.size > 1 and all(failures):
+                error.add_note(MET_BY_ALL)
+            raise error
+        for rank, failure in enumerate(failures):
+            if failure:
+                raise QuartetError(f"rank {rank} of {self.size}: {failure.decode(errors='replace')}")
 
     def receive(self) -> Order:
         """Wait for the next order of rank 0; a process alone has none to wait for."""

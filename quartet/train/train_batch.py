@@ -60,7 +60,9 @@ def credited(
     batch: Batch, packed: PackedBatch, learner: Learner, credits: Sequence[Credit], progress: Callable[[], None]
 ) -> PackedBatch:
     """Return the packed batch with credit assigned under the learner's present weights."""
-    return assign(batch, packed, credits, learner.passes(needs_of(credits), packed.branches, progress))
+    passes = learner.passes(needs_of(credits), packed.branches, progress)
+    with learner.ranks.alike():
+        return assign(batch, packed, credits, passes)
 
 
 def _prepare(
@@ -71,7 +73,7 @@ def _prepare(
     progress: Callable[[], None],
     phases: Phases,
 ) -> tuple[PackedBatch, Plan]:
-    with phases("pack"):
+    with phases("pack"), learner.ranks.alike():
         packed = pack_batch(batch, recipe.admission.max_lag)
     with phases("credit"):
         packed = credited(batch, packed, learner, credits, progress)

@@ -1,8 +1,9 @@
 """Several processes of a module that count as one, and recipes that cannot have them."""
 
+import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,36 @@ def test_a_dead_rank_is_reported_if_the_first_one_does_not_end(monkeypatch: pyte
     assert ranks.poll() == 3
     ranks.kill()
     assert ranks.wait() == -signal.SIGKILL
+
+
+def start_shells(monkeypatch: pytest.MonkeyPatch, script: str, *, fails_at: int = 9) -> list[subprocess.Popen[bytes]]:
+    """Let modules be shells that run `script` with the variables that a module gets; return those started."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def shell(*place: object, variables: Mapping[str, str], threads: int) -> subprocess.Popen[bytes]:
+        if len(started) == fails_at:
+            raise OSError("no process can be started")
+        started.append(subprocess.Popen(["sh", "-c", script], env=os.environ | variables, start_new_session=True))
+        return started[-1]
+
+    monkeypatch.setattr(start_ranks, "start_process", shell)
+    return started
+
+
+def test_variables_of_a_launcher_do_not_reach_the_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setenv("RANK", "5")
+    start_shells(monkeypatch, "exit $((10 * WORLD_SIZE + RANK))")
+    assert start_ranks.start_ranks("spawn", "env", Path(), Path(), threads=1).wait() == 10
+    both = start_ranks.start_ranks("spawn", "trainer", Path(), Path(), threads=1, ranks=2)
+    assert both.wait() == 20
+
+
+def test_if_a_rank_cannot_be_started_those_before_it_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = start_shells(monkeypatch, "exec sleep 600", fails_at=2)
+    with pytest.raises(OSError, match="no process can be started"):
+        start_ranks.start_ranks("spawn", "trainer", Path(), Path(), threads=1, ranks=3)
+    assert [each.wait(60) for each in started] == [-signal.SIGKILL] * 2
 
 
 def test_only_the_first_rank_is_asked_to_stop_and_all_are_killed() -> None:

@@ -156,6 +156,21 @@ def refuse_infinite_losses(ranks: ShardingRanks) -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, learner.whole_weights(), strict=True))
 
 
+def go_on_after_an_error_of_all(ranks: ShardingRanks) -> None:
+    """Train on a batch that no rank can pack: every rank raises the error, and the ranks take the next order."""
+    recipe = recipe_of(CASES["one_row_per_branch"])
+    learner = Learner(model_of_odd_sizes(seed=0), recipe, ranks=ranks)
+    unpackable = make_batch([[make_trajectory([make_call([], [1])], reward) for reward in (0.0, 1.0)]])
+    try:
+        step_of(unpackable, learner, recipe)
+    except QuartetError as error:
+        assert "empty prompt" in error.what, error
+    else:
+        raise AssertionError("a call without a prompt was accepted")
+    ranks.require_all()
+    step_of(make_batch(groups(count=1)), learner, recipe)
+
+
 def fail_together(ranks: ShardingRanks) -> None:
     """Raise an error in rank 1 alone: the others report it, and refuse to go on."""
     if ranks.rank:
@@ -211,6 +226,7 @@ def main(size: int, folder: Path) -> None:
             found["rows of the shards"] = torch.tensor(shards)
             save_file(found, folder / f"{name}.{rank}.safetensors")
         refuse_infinite_losses(ranks)
+        go_on_after_an_error_of_all(ranks)
         fail_together(ranks)
 
 

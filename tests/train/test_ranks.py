@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
 from sharded_steps import CASES, train
 from tiny_batches import make_batch, make_call, make_trajectory, pack
 
+from quartet.config import Runtime
+from quartet.errors import QuartetError
+from quartet.train.fsdp import exchange_timeout_seconds, is_of_a_connection, is_shared
 from quartet.train.ranks import Ranks
 from quartet.train.rows import in_chunks, own_chunks, share_prompts
 
@@ -73,6 +77,54 @@ def test_rows_are_dealt_evenly_and_every_rank_makes_equally_many_passes(size: in
     assert max(tokens) - min(tokens) <= max(lengths)
     if size == 1:
         assert chunks[0] == list(in_chunks(rows, 60, packed=packed))
+
+
+class Told(OneOf):
+    """The first of two ranks, which hears `others` from the second in each exchange."""
+
+    def __init__(self, others: bytes) -> None:
+        super().__init__(0, 2)
+        self.others = others
+
+    def gather(self, data: bytes) -> list[bytes]:
+        return [data, self.others]
+
+
+def test_an_error_of_another_rank_in_a_block_that_should_be_alike_is_raised_here_too() -> None:
+    with pytest.raises(QuartetError, match="rank 1 of 2: ValueError: odd"), Told(b"ValueError: odd").alike():
+        pass
+
+
+@pytest.mark.parametrize(("ranks", "shared"), [(Ranks(), False), (Told(b""), False), (Told(b"ValueError: x"), True)])
+def test_ranks_go_on_only_after_an_error_that_all_of_them_raised(ranks: Ranks, shared: bool) -> None:
+    with pytest.raises(ValueError, match="mine") as found, ranks.alike():
+        raise ValueError("mine")
+    assert is_shared(found.value) is shared
+
+
+def test_an_exchange_outlasts_a_wait_of_the_first_rank_for_the_ledger() -> None:
+    half = Runtime(heartbeat_timeout_seconds=600.0, ledger_timeout_seconds=60.0)
+    assert exchange_timeout_seconds(half) == 300.0
+    longer = Runtime(heartbeat_timeout_seconds=60.0, ledger_timeout_seconds=60.0)
+    assert exchange_timeout_seconds(longer) > 60.0
+
+
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [
+        (RuntimeError("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer"), True),
+        (RuntimeError("[../gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 30000ms for recv"), True),
+        (dist.DistNetworkError("the client socket has failed to connect"), True),
+        (
+            RuntimeError("[enforce fail at gloo/tcp/pair.cc:446] op.preamble.length <= op.nbytes. 8 vs 4"),
+            False,
+        ),
+        (RuntimeError("shape '[2, 3]' is invalid for input of size 5"), False),
+        (IndexError("connection"), False),
+    ],
+)
+def test_only_a_closed_connection_or_a_timeout_is_a_lost_rank(error: Exception, lost: bool) -> None:
+    assert is_of_a_connection(error) is lost
 
 
 def test_results_of_one_process_are_merged_without_a_change() -> None:
