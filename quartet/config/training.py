@@ -75,7 +75,7 @@ class Train(Section):
     """Leave truncated rollouts out of the loss and keep them in the baseline, as DAPO does; the filter `overlong`
     removes them from both."""
     threads: Positive = 1
-    """Number of PyTorch threads."""
+    """Number of PyTorch threads per process (`processes`)."""
     starved_timeout_seconds: PositiveFloat = 300.0
     """Time without a batch to train on after which the run stops with an explanation (exit code 3)."""
 
@@ -111,6 +111,15 @@ class Reference(Section):
     """Share of the distance to the trained policy, per weight. 1 replaces the reference, as ProRL does (arXiv
     2505.24864) without its reset of the optimizer. Below 1 the reference is an exponential moving average (TR-DPO,
     arXiv 2404.09656)."""
+
+    @model_validator(mode="after")
+    def _a_share_is_of_a_move(self) -> Self:
+        if self.move_share != 1.0 and not self.train_steps_per_move:
+            raise ValueError(
+                "reference.move_share has no effect while the reference does not move"
+                " -> set reference.train_steps_per_move"
+            )
+        return self
 
 
 class LossTerm(Choice):

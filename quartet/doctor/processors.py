@@ -21,11 +21,11 @@ class Processors(Doctor):
             yield note(
                 "one core for engine, trainer and environments", "with two or more cores they work at the same time"
             )
-        threads = recipe.engine.threads + recipe.train.threads if recipe else 2
+        threads = recipe.engine.threads + recipe.train.threads * recipe.train.processes if recipe else 2
         if threads > cores:
             yield note(
-                f"engine.threads + train.threads = {threads} on {cores} cores",
-                "lower the two settings: a thread without its own core slows down all others",
+                f"engine.threads + train.threads * train.processes = {threads} on {cores} cores",
+                "lower these settings: a thread without its own core slows down all others",
             )
         load = os.getloadavg()[0]
         if load + BUSY_PROCESSES > 2 * cores and load > cores / 2:

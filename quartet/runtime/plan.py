@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quartet.config import Recipe
+from quartet.config import Recipe, Reference
 from quartet.env import make_environment, suite_families
 from quartet.errors import ConfigError
 from quartet.registry import build, find
@@ -44,6 +44,7 @@ def check_training(recipe: Recipe) -> None:
     _backend(recipe).check_use(trains=True)
     _check_microbatch(recipe)
     _check_ranks(recipe)
+    _check_reference(recipe)
     _check_players(recipe)
     _check_forks(recipe)
     if recipe.rollout.temperature == 0:
@@ -75,7 +76,8 @@ def _check_ranks(recipe: Recipe) -> None:
             f"train.processes = {recipe.train.processes}, but the synchronous runtime is a single process",
             'set train.processes=1, or runtime.kind="processes"',
         )
-    if recipe.critic.name == "model":
+    critic: Any = find(recipe.critic.kind, recipe.critic.name)
+    if critic.own_layers:
         raise ConfigError(
             f"train.processes = {recipe.train.processes}, but only one process trains a critic with layers of its own",
             'set train.processes=1, or critic="head"',
@@ -87,6 +89,16 @@ def _check_ranks(recipe: Recipe) -> None:
                 "models are trained by one process",
                 "set train.processes=1",
             )
+
+
+def _check_reference(recipe: Recipe) -> None:
+    """Raise `ConfigError` if the reference shall move and no part of the recipe uses it."""
+    users: list[Any] = [find(part.kind, part.name) for part in (recipe.credit, *recipe.loss.terms)]
+    if recipe.reference != Reference() and not any("reference" in part.needs for part in users):
+        raise ConfigError(
+            "[reference] has no effect: no loss term and no credit uses the reference",
+            "add a term such as 'kl' to loss.terms, or remove [reference]",
+        )
 
 
 def _check_players(recipe: Recipe) -> None:

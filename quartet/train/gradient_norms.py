@@ -6,11 +6,12 @@ from quartet.train.ranks import whole
 
 LAYERS = {
     "vision": ("visual", "vision"),
+    "other": ("norm",),
     "embedding": ("embed", "lm_head"),
     "attention": ("attn", "attention"),
     "mlp": ("mlp", "feed_forward", "experts"),
 }
-"""Kinds of layers, with parts of their parameters' names; the first match counts, and `other` has the rest."""
+"""Kinds of layers, with parts of their parameters' names; the first match counts, and `other` also has the rest."""
 
 
 def gradient_norms(model: torch.nn.Module) -> dict[str, float]:

@@ -44,7 +44,7 @@ def batch_metrics(batch: Batch, packed: PackedBatch) -> dict[str, Any]:
         "trajectories": packed.num_trajectories,
         "replayed_trajectories": packed.num_trajectories - len(members),
         "groups": len(batch.groups),
-        "zero_credit_group_share": zero_credit_group_share(batch, packed),
+        "zero_credit_group_share": zero_credit_group_share(packed),
         "branches_per_trajectory": packed.num_branches / max(1, packed.num_trajectories),
         "lag_mean_versions": sum(lags) / max(1, len(lags)),
         "lag_max_versions": max(lags, default=0),
@@ -59,10 +59,14 @@ def batch_metrics(batch: Batch, packed: PackedBatch) -> dict[str, Any]:
     }
 
 
-def zero_credit_group_share(batch: Batch, packed: PackedBatch) -> float:
-    """Return the share of groups without a trained token whose advantage is not 0, as all rewards equal."""
+def zero_credit_group_share(packed: PackedBatch) -> float:
+    """Return the share of groups whose trained tokens all have advantage 0, for example because rewards are equal.
+
+    Groups without a trained token, whose tokens are all too old or masked by the credit, do not count.
+    """
+    trained = {one.group_index for one in packed.branches if one.num_trained_tokens}
     with_credit = {one.group_index for one in packed.branches if one.advantages_L[one.trained_L].any()}
-    return 1.0 - len(with_credit) / len(batch.groups)
+    return len(trained - with_credit) / max(1, len(trained))
 
 
 def masked_shares(members: Sequence[MemberTokens]) -> dict[str, float]:

@@ -32,14 +32,18 @@ def make_optimizer(model: PreTrainedModel, critic: Critic | None, train: Train) 
 
 
 def set_learning_rates(optimizer: torch.optim.Optimizer, train: Train, optimizer_step: int) -> None:
-    """Set each group's learning rate for the optimizer step with this number, from 1.
+    """Set each group's learning rate for the optimizer step with this number, from 1."""
+    for group in optimizer.param_groups:
+        group["lr"] = scheduled(group["peak"], train, max(0, optimizer_step - group["start"]))
 
-    A group that does not learn yet loses its gradient, so that AdamW changes neither its weights nor its moments.
+
+def drop_early_gradients(optimizer: torch.optim.Optimizer, optimizer_step: int) -> None:
+    """Remove the gradients of groups that do not learn yet at the optimizer step with this number, from 1.
+
+    AdamW then changes neither their weights nor their moments, and whether they are finite does not matter.
     """
     for group in optimizer.param_groups:
-        own_step = max(0, optimizer_step - group["start"])
-        group["lr"] = scheduled(group["peak"], train, own_step)
-        for parameter in group["params"] if own_step == 0 else ():
+        for parameter in group["params"] if optimizer_step <= group["start"] else ():
             parameter.grad = None
 
 

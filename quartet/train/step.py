@@ -24,7 +24,7 @@ from quartet.train.loss_input import loss_input, of_all_ranks
 from quartet.train.microbatch import Microbatch
 from quartet.train.moving_reference import MovingReference
 from quartet.train.objective import Facts, Objective, means, used, with_weights
-from quartet.train.optimizer import clip_gradients, make_optimizer, set_learning_rates
+from quartet.train.optimizer import clip_gradients, drop_early_gradients, make_optimizer, set_learning_rates
 from quartet.train.orders import GatherWeights
 from quartet.train.packing import Branch
 from quartet.train.ranks import Ranks, shard_like, whole
@@ -187,6 +187,7 @@ class Learner:
             add_up(totals, of_rank)
         if self.critic is not None:
             self.ranks.sum_gradients(self.critic.module.parameters())
+        drop_early_gradients(self.optimizer, self.optimizer_step + 1)
         of_layers = gradient_norms(self.model)
         norms = clip_gradients(self.optimizer, self.recipe.train.max_grad_norm)
         numbers = {"loss": totals["loss"], **dict(zip(NORMS, norms, strict=False))}

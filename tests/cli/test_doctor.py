@@ -83,9 +83,12 @@ def test_little_disk_and_a_missing_folder(recipe_path, tmp_path):
 
 
 def test_more_threads_than_cores(recipe_path, tmp_path):
-    recipe = load_recipe(recipe_path, ["engine.threads=4000"])
+    recipe = load_recipe(recipe_path, ["engine.threads=4000", "train.threads=3", "train.processes=2"])
     found = list(check("processors", Place(runs=tmp_path, recipe=recipe)))
-    assert any("engine.threads + train.threads = 4001" in one.what and one.grade is Grade.NOTE for one in found)
+    assert any(
+        "engine.threads + train.threads * train.processes = 4006" in one.what and one.grade is Grade.NOTE
+        for one in found
+    )
 
 
 def test_little_memory(tmp_path, monkeypatch):

@@ -210,6 +210,15 @@ def test_few_train_steps_and_metrics_that_were_not_finite_raise_no_alarm(healthy
         assert rung(structs.replace(healthy, train_steps=steps)) == []
 
 
+def test_the_tail_of_importance_is_judged_by_the_median_and_reported_by_the_newest_ratio_above_it(healthy):
+    def with_ratios(*ratios: float) -> Facts:
+        return structs.replace(healthy, train_steps=[{"importance_max": ratio} for ratio in ratios])
+
+    assert rung(with_ratios(1e6, 2.0, 3.0, 1e6, 4.0)) == []
+    (alarm,) = [alarm for rule in RULES for alarm in rule(with_ratios(4.0, 321.0, 1e6, 1e6, 3.0))]
+    assert "321 times" in alarm.what
+
+
 def test_few_train_steps_say_little_about_masking(healthy):
     assert rung(structs.replace(healthy, train_steps=[masked(0.9, 0.9, 0.9)] * 4)) == []
 

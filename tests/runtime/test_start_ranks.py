@@ -95,6 +95,19 @@ def test_recipes_that_one_process_must_train_are_refused(bandit_policy: Path, se
         recipe(2)()
 
 
+def test_a_moving_reference_needs_a_user_and_a_share_needs_a_move(bandit_policy: Path) -> None:
+    def check(**sections: object) -> None:
+        check_training(bandit_recipe(bandit_policy, **sections))
+
+    moving = {"train_steps_per_move": 5, "move_share": 0.5}
+    check(reference=moving, loss={"terms": ["ppo_clip", "kl"]})
+    check(reference=moving, credit={"name": "reinforce_plus_plus"})
+    with pytest.raises(ConfigError, match="no loss term and no credit uses the reference"):
+        check(reference=moving)
+    with pytest.raises(ConfigError, match=r"set reference\.train_steps_per_move"):
+        check(reference={"move_share": 0.5}, loss={"terms": ["ppo_clip", "kl"]})
+
+
 def test_a_trainer_started_as_another_number_of_processes_says_how_to_start_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with (

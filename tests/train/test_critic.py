@@ -173,7 +173,24 @@ def test_explained_variance_by_hand() -> None:
     assert explained_variance(np.ones(4), returns_K) == {}
 
 
-@pytest.mark.parametrize("critic", ["model", {"name": "head", "warmup_steps": 3}])
+def test_a_policys_gradient_that_is_not_finite_does_not_stop_the_warm_up(recipe: RecipeBuilder) -> None:
+    setting = recipe(loss={"terms": ["ppo_clip", "value"]}, critic={"warmup_steps": 1})
+    learner = learner_of(setting)
+    learner.model.get_input_embeddings().weight.register_hook(lambda gradient: gradient * float("nan"))
+    plan = learner.plan(branches_of(trajectories(), setting), 1, nothing)
+    assert learner.update(plan, nothing)["gradient_norm"] == 0.0
+    with pytest.raises(NonFiniteError, match=r": loss [-\d.e]+, gradient_norm nan"):
+        learner.update(plan, nothing)
+
+
+def test_a_warm_up_as_long_as_the_run_is_refused(recipe: RecipeBuilder) -> None:
+    terms, train = {"terms": ["ppo_clip", "value"]}, {"max_train_steps": 3, "epochs": 2, "minibatches": 2}
+    assert recipe(loss=terms, train=train, critic={"warmup_steps": 11})
+    with pytest.raises(ConfigError, match="warmup_steps = 12 are all 12 optimizer steps"):
+        recipe(loss=terms, train=train, critic={"warmup_steps": 12})
+
+
+@pytest.mark.parametrize("critic", ["model", {"warmup_steps": 3}, {"learning_rate": 0.1}])
 def test_a_critic_that_no_term_trains_is_refused(recipe: RecipeBuilder, critic: object) -> None:
     with pytest.raises(ConfigError, match="critic: the critic has no effect: no loss term trains it"):
         recipe(critic=critic)

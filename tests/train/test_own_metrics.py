@@ -3,6 +3,7 @@
 import logging
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from test_trainer import TRAIN, RecipeBuilder, Run, group
-from tiny_batches import make_model
+from tiny_batches import make_batch, make_call, make_model, make_trajectory, pack
 
 from quartet.report.check import check_ledger
 from quartet.telemetry.records import read_records
@@ -20,6 +21,7 @@ from quartet.train.gap import add_up
 from quartet.train.gradient_norms import gradient_norms
 from quartet.train.loss.base import LossInput
 from quartet.train.loss.ppo_clip import PpoClip
+from quartet.train.metrics import zero_credit_group_share
 from quartet.train.own_metrics import own_metrics
 
 
@@ -88,6 +90,8 @@ def test_the_gradient_norms_of_the_layers_add_up() -> None:
     assert math.hypot(*norms.values()) == pytest.approx(float(whole), rel=1e-5)
     mlp = sum(number**2 * one.numel() for number, (name, one) in enumerate(model.named_parameters()) if ".mlp." in name)
     assert norms["gradient_norm_mlp"] == pytest.approx(math.sqrt(mlp), rel=1e-5)
+    rest = sum(number**2 * one.numel() for number, (name, one) in enumerate(model.named_parameters()) if "norm" in name)
+    assert norms["gradient_norm_other"] == pytest.approx(math.sqrt(rest), rel=1e-5)
 
 
 def test_of_the_largest_ratio_the_maximum_counts_and_of_others_the_sum() -> None:
@@ -95,6 +99,15 @@ def test_of_the_largest_ratio_the_maximum_counts_and_of_others_the_sum() -> None
     for largest in (2.0, 5.0, 3.0):
         add_up(totals, {"importance_max": largest, "loss": 1.0})
     assert totals == {"importance_max": 5.0, "loss": 3.0}
+
+
+def test_only_groups_with_trained_tokens_can_be_without_an_advantage() -> None:
+    """Of the first group all tokens are masked, the second has equal rewards, the third differs."""
+    members = [[make_trajectory([make_call([1], [2])], reward) for reward in pair] for pair in ((0, 1), (1, 1), (0, 1))]
+    packed = pack(make_batch(members))
+    kept = [branch for branch in packed.branches if branch.group_index]
+    assert zero_credit_group_share(replace(packed, branches=kept)) == 0.5
+    assert zero_credit_group_share(replace(packed, branches=[])) == 0.0
 
 
 def test_groups_without_any_advantage_are_counted(tmp_path: Path, recipe: RecipeBuilder) -> None:

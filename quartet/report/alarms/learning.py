@@ -16,17 +16,18 @@ SPIKE = 10.0
 
 def few_effective_samples(facts: Facts) -> Iterator[Alarm]:
     """Report that a few tokens with large importance weights carry the gradient."""
-    fraction, largest = _mean(facts, "effective_sample_fraction"), _mean(facts, "importance_max")
+    fraction, largest = _mean(facts, "effective_sample_fraction"), _values(facts, "importance_max")
     if fraction is not None and fraction < LEAST_EFFECTIVE_FRACTION:
         yield Alarm(
             kind="effective_samples",
             what=f"the importance weights leave {fraction:.0%} of the tokens as the effective sample",
             advice="lower admission.max_lag, set engine.dtype = 'float32', or lower importance_cap of the loss term",
         )
-    elif largest is not None and largest > LARGEST_IMPORTANCE:
+    elif largest and median(largest) > LARGEST_IMPORTANCE:  # a single outlier is no tail
+        newest = next(ratio for ratio in largest if ratio > LARGEST_IMPORTANCE)
         yield Alarm(
             kind="importance_tail",
-            what=f"some tokens are {largest:.0f} times as probable for the trainer as when they were sampled",
+            what=f"some tokens are {newest:.0f} times as probable for the trainer as when they were sampled",
             advice="compare the sampling settings and the data types of engine and trainer, or lower admission.max_lag",
         )
 
@@ -67,6 +68,12 @@ def gradient_spike(facts: Facts) -> Iterator[Alarm]:
 
 
 def _mean(facts: Facts, name: str) -> float | None:
-    """Return the mean of a metric over the newest train steps; None for fewer than `FEWEST_TRAIN_STEPS` values."""
+    """Return the mean of a metric over the newest train steps, None without enough of them."""
+    values = _values(facts, name)
+    return sum(values) / len(values) if values else None
+
+
+def _values(facts: Facts, name: str) -> list[float]:
+    """Return a metric of the newest train steps, newest first; empty for fewer than `FEWEST_TRAIN_STEPS` values."""
     values = [step[name] for step in facts.train_steps if step.get(name) is not None]
-    return sum(values) / len(values) if len(values) >= FEWEST_TRAIN_STEPS else None
+    return values if len(values) >= FEWEST_TRAIN_STEPS else []

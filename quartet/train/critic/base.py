@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -33,9 +33,12 @@ class Critic(Part):
         learning_rate: PositiveFloat = 1e-3
         """Peak learning rate of the critic, with the warmup and decay of `train`."""
         warmup_steps: Annotated[int, Field(ge=0)] = 0
-        """Optimizer steps at the start in which only the critic learns. Each of these train steps still publishes the
-        unchanged policy under a new version, as every train step publishes one."""
+        """Optimizer steps at the start in which only the critic learns, fewer than those of the run. The metric
+        `train/gradient_norm` is then 0. Each of these train steps still publishes the unchanged policy under a new
+        version, as every train step publishes one."""
 
+    own_layers: ClassVar[bool] = False
+    """True if the critic has decoder layers of its own; then only one process can train it (`train.processes`)."""
     module: torch.nn.Module
     """The critic's own weights."""
 
@@ -63,8 +66,17 @@ class Critic(Part):
 
     @classmethod
     def check(cls, settings: Any, recipe: Recipe) -> None:
-        """Refuse a critic that was chosen, or given a warm-up, although no loss term trains it."""
+        """Refuse a critic that was chosen or changed although no loss term trains it, and one that learns alone for the
+        whole run."""
         terms: list[Any] = [find("loss_term", term.name) for term in recipe.loss.terms]
-        is_default = recipe.critic.name == type(recipe.critic)().name and not settings.warmup_steps
+        is_default = recipe.critic.name == type(recipe.critic)().name and settings == cls.Settings()
         if not is_default and not any("values" in term.needs for term in terms):
             raise ConfigError("the critic has no effect: no loss term trains it", "add 'value' to loss.terms")
+        train = recipe.train
+        steps = train.max_train_steps * train.minibatches * train.epochs
+        if settings.warmup_steps >= steps:
+            raise ConfigError(
+                f"warmup_steps = {settings.warmup_steps} are all {steps} optimizer steps of the run: the policy would "
+                "never learn",
+                "lower critic.warmup_steps, or raise train.max_train_steps",
+            )

@@ -26,6 +26,7 @@ class Model(Critic):
         """Peak learning rate of the critic, with the warmup and decay of `train`."""
 
     settings: Settings
+    own_layers = True
     source = "PPO, arXiv 1707.06347; InstructGPT, arXiv 2203.02155, section 3.5; verl's critic"
 
     def start(self, policy: PreTrainedModel) -> torch.nn.Module:
