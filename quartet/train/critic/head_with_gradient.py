@@ -6,32 +6,26 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from quartet.config.section import PositiveFloat
-from quartet.train.critic.base import Critic
+from quartet.train.critic.head import Head
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel
 
     from quartet.train.microbatch import Microbatch
 
 
-class HeadWithGradient(Critic):
+class HeadWithGradient(Head):
     """The value head of `head`, with a gradient into the policy.
 
     The policy's gradient, its norm and its bound then include the value loss, at the policy's learning rate.
     """
 
-    class Settings(Critic.Settings):
+    class Settings(Head.Settings):
         gradient_weight: PositiveFloat = 1.0
         """Factor on the gradient into the policy; the head's own gradient stays as it is."""
 
     settings: Settings
     source = "PPO, arXiv 1707.06347, equation 9, with shared parameters"
-
-    def start(self, policy: PreTrainedModel) -> torch.nn.Module:
-        from quartet.train.value_head import ValueHead
-
-        return ValueHead(policy.config.get_text_config().hidden_size)
 
     def values(self, microbatch: Microbatch, hidden_TD: Callable[[], torch.Tensor]) -> torch.Tensor:
         shared_TD = hidden_TD()
