@@ -52,7 +52,8 @@ static inline void ask_ahead(const Element *from) {
 
 // Lane t of the result is the sum of `rows[t]`.
 static inline Floats sums(Floats rows[LANES]) {
-    const Ints lower = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23};
+    Ints lower;  // 0, LANES, 1, LANES + 1, ...
+    for (int lane = 0; lane < LANES; lane++) lower[lane] = lane / 2 + lane % 2 * LANES;
     for (int half = LANES / 2; half; half /= 2)
         for (int i = 0; i < half; i++) {
             Floats a = rows[i], b = rows[i + half];
@@ -152,7 +153,8 @@ extern "C" void attend_rows(const Element *q, int64_t query_stride, const Elemen
 }
 
 // SIMD lanes hold neighbouring new tokens; TILE tokens are computed at once.
-constexpr int WIDE = 2, TILE = WIDE * LANES, KEYS = 64, SCORED = 8, SUMMED = 8;
+// A block of SCORED or SUMMED x WIDE vectors and its operands fit into the registers: 32 of 16 lanes, else 16.
+constexpr int WIDE = 2, TILE = WIDE * LANES, KEYS = 64, SCORED = LANES == 16 ? 8 : 4, SUMMED = SCORED;
 
 static inline float to_float(Element x) {
     if (ELEMENT_BYTES == 4) return x;

@@ -1,9 +1,18 @@
-// SIMD types of both kernels, LANES (sixteen) floats per vector. LANES is defined on the compiler's command line.
+// SIMD types of the kernels: LANES floats per vector, as many as one register of this processor holds. With more, the
+// compiler keeps vectors in memory, and a kernel takes ten times as long.
 
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+
+#if defined(__AVX512F__)
+#define LANES 16
+#elif defined(__AVX__)
+#define LANES 8
+#else
+#define LANES 4
+#endif
 
 typedef float Floats __attribute__((vector_size(4 * LANES)));
 typedef uint32_t Bits __attribute__((vector_size(4 * LANES)));

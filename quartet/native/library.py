@@ -17,19 +17,19 @@ HEADER = Path(__file__).with_name("lanes.h")
 FLAGS = ["-std=c++17", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", f"-I{HEADER.parent}"]
 UNUSED_SECONDS = 30 * 86400
 LANES = 16
-"""Floats per SIMD vector."""
+"""Most floats per SIMD vector (`lanes.h`); the sizes of rows and heads are multiples of it."""
 Defines = tuple[tuple[str, int | str], ...]
 """Names and values of macros."""
 
 
 @functools.cache
 def native_library(sources: tuple[Path, ...], defines: Defines, without: str) -> ctypes.CDLL | None:
-    """Return the compiled kernels. `LANES` is defined in addition to `defines`.
+    """Return the compiled kernels.
 
     Returns None, with a warning that says what happens `without` them, if they cannot be compiled or loaded.
     """
     try:
-        return _library(sources, [f"-D{name}={value}" for name, value in (("LANES", LANES), *defines)])
+        return _library(sources, [f"-D{name}={value}" for name, value in defines])
     except (OSError, subprocess.CalledProcessError) as error:
         reason = error.stderr[:500] if isinstance(error, subprocess.CalledProcessError) else error
         log.warning(

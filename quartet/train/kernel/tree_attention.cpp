@@ -13,7 +13,8 @@
 
 #include "lanes.h"
 
-constexpr int VECTORS = HEAD_DIM / LANES, ROWS = 8;
+// A block of ROWS x 2 vectors and its operands fit into the processor's registers: 32 of 16 lanes, else 16.
+constexpr int VECTORS = HEAD_DIM / LANES, ROWS = LANES == 16 ? 8 : 4;
 
 struct Span {
     int64_t first, count, first_range, ranges;
