@@ -27,7 +27,7 @@ def lanes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 
 def test_header_takes_the_width_of_the_registers(lanes: int) -> None:
     macros = subprocess.run(
-        ["c++", *library.FLAGS, "-E", "-dM", "-x", "c++", Path(library.HEADER)],
+        ["c++", *library.FLAGS, "-E", "-dM", "-x", "c++", library.HEADER],
         capture_output=True,
         text=True,
         check=True,
