@@ -3,8 +3,6 @@
 import errno
 import hashlib
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +24,7 @@ from quartet.ledger.database.base import Database
 from quartet.ledger.schema import blobs
 from quartet.ledger.trajectory_store import TrajectoryStore
 from quartet.types import Picture, Task
+from tests.full_disk import max_file_size
 from tests.ledger.samples import bomb, finish, plan, trajectory
 
 TASK = Task(env="bandit", family="left", seed=3, params={"turns": 2})
@@ -236,27 +235,10 @@ def test_an_unknown_object_store_is_explained():
         ObjectBlobFiles("nosuch://bucket/run")
 
 
-FULL_DISK = """
-import os, resource, sys
-from pathlib import Path
-from quartet.ledger.blob_files import LocalBlobFiles
-from quartet.errors import SetupError
-
-files = LocalBlobFiles(Path(sys.argv[1]))
-files.put("ab" * 32, b"small")
-resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-try:
-    files.put("cd" * 32, os.urandom(100_000))
-except SetupError as error:
-    print(error)
-assert files.get("ab" * 32) == b"small"
-"""
-
-
-@pytest.mark.slow
 def test_a_full_disk_is_explained_and_leaves_nothing_half_written(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(tmp_path)], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert "cannot write" in done.stdout and "MB free" in done.stdout and str(tmp_path) in done.stdout
+    files = LocalBlobFiles(tmp_path)
+    files.put("ab" * 32, b"small")
+    with max_file_size(4096), pytest.raises(SetupError, match=rf"cannot write(.|\n)*{tmp_path}(.|\n)*MB free"):
+        files.put("cd" * 32, os.urandom(100_000))
+    assert files.get("ab" * 32) == b"small"
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 1

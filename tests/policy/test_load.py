@@ -3,8 +3,7 @@
 import errno
 import json
 import shutil
-import subprocess
-import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
@@ -17,8 +16,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from quartet.errors import CheckpointError
 from quartet.files.whole_folder import CHECKSUMS
+from quartet.policy.canary import write_canary
 from quartet.policy.load import LoadedPolicy, load_model, load_policy, read_weights, save_policy, swap_weights
 from quartet.policy.model import make_model
+from tests.full_disk import max_file_size
 
 PROMPT = torch.tensor([[5, 9, 17, 3, 200]])
 
@@ -154,43 +155,25 @@ def test_default_size_is_about_a_million():
     assert 1.0e6 < sum(parameter.numel() for parameter in make_model(2048).parameters()) < 1.2e6
 
 
-FULL_DISK = '''
-import resource, sys
-from quartet.policy.canary import write_canary
-from quartet.policy.load import load_policy, save_policy
-policy, folder = load_policy(sys.argv[1]), sys.argv[2]
-
-
-def without_weights(model):
-    """So that the tokenizer is what does not fit."""
-    model.save_pretrained = model.config.save_pretrained
-    return model
-
-
-save_policy(policy.model, policy.tokenizer, folder)
-resource.setrlimit(resource.RLIMIT_FSIZE, (5000, resource.RLIM_INFINITY))
-for write in (
-    lambda: save_policy(policy.model, policy.tokenizer, folder),
-    lambda: save_policy(without_weights(policy.model), policy.tokenizer, folder),
-    lambda: write_canary(folder, policy.model, [[1, 2, 3, 4] * 120]),
-):
-    try:
-        write()
-    except OSError as error:
-        print(error.errno, error.filename)
-load_policy(folder)
-'''
-
-
-@pytest.mark.slow
-def test_a_file_that_does_not_fit_is_an_os_error(policy_folder: Path, tmp_path: Path):
-    """A limit on the size of files stands for the full disk: to the libraries both are errors of the system."""
+def test_a_file_that_does_not_fit_is_an_os_error(policy: LoadedPolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The weights, the tokenizer or the canary; the policy that was saved before stays whole."""
     target = tmp_path / "policy"
-    command = [sys.executable, "-c", FULL_DISK, str(policy_folder), str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    weights, tokenizer, canary = done.stdout.splitlines()
-    assert weights == tokenizer == f"{errno.EFBIG} {target}.writing"
-    assert canary == f"{errno.EFBIG} {target / 'canary.tensors'}"
+    save_policy(policy.model, policy.tokenizer, target)
+    with max_file_size(5000):
+        weights = os_error(lambda: save_policy(policy.model, policy.tokenizer, target))
+        canary = os_error(lambda: write_canary(target, policy.model, [[1, 2, 3, 4] * 120]))
+        monkeypatch.setattr(policy.model, "save_pretrained", policy.model.config.save_pretrained)
+        tokenizer = os_error(lambda: save_policy(policy.model, policy.tokenizer, target))
+    assert weights == tokenizer == (errno.EFBIG, f"{target}.writing")
+    assert canary == (errno.EFBIG, str(target / "canary.tensors"))
+    load_policy(target)
+
+
+def os_error(write: Callable[[], object]) -> tuple[int | None, str]:
+    """Return number and file of the error that a write raises."""
+    with pytest.raises(OSError) as refused:
+        write()
+    return refused.value.errno, str(refused.value.filename)
 
 
 def test_threads_that_load_at_once_leave_each_other_whole(tmp_path: Path):
