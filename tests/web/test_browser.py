@@ -4,10 +4,12 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import expect
 
+from quartet.run.run_dir import RunLock
 from quartet.web.pages import NAVIGATION
 from tests.live_runs import slow_learner, start_run, train_step, wait_for
 from tests.web.browsing import opened, served
 from tests.web.conftest import make_run, record_steps
+from tests.web.recorded import Recorder
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 TOO_WIDE_PIXELS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -61,6 +63,7 @@ async def test_curves_are_drawn_zoomed_and_hidden_by_keyboard(recorded_run, brow
         async with opened(browser, f"{address}/runs/bandit/run") as page:
             plot = page.get_by_role("img", name="Success")
             await expect(plot.locator("canvas")).to_be_visible()
+            await expect(page.locator("[data-chart=entropy] canvas")).to_be_visible()
             whole = page.get_by_role("button", name="Whole run")
             await plot.focus()
             await page.keyboard.press("+")
@@ -95,7 +98,21 @@ async def test_scripts_in_model_output_do_not_run(tmp_path, browser, name):
             assert await page.locator("img[src=x]").count() == 0
 
 
-async def test_a_run_at_work_is_followed_without_a_reload(tmp_path, bandit_policy, browser):
+async def test_a_run_at_work_is_followed_without_a_reload(tmp_path, browser):
+    run = Recorder(tmp_path / "run")
+    with RunLock(run.run_dir), served(run.run_dir) as address:
+        async with opened(browser, f"{address}/runs/run/now") as page:
+            assert await page.locator("[data-train-step]").inner_text() == "0"
+            await page.evaluate("window.sameDocument = true")
+            run.trainable("left", [0.0, 1.0])
+            run.train()
+            await expect(page.locator("[data-train-step]")).to_have_text("1", timeout=60_000)
+            assert await page.evaluate("window.sameDocument")
+    run.ledger.close()
+
+
+@pytest.mark.campaign
+async def test_a_run_of_processes_is_followed_without_a_reload(tmp_path, bandit_policy, browser):
     process = start_run(tmp_path, slow_learner(bandit_policy, max_train_steps=1000))
     wait_for(lambda: train_step(tmp_path / "run") >= 1, process)
     with served(tmp_path / "run") as address:
