@@ -7,7 +7,9 @@ read OMP_NUM_THREADS when they are loaded. A child sets its own number of thread
 
 import gc
 import os
+import shutil
 import traceback
+from multiprocessing.util import Finalize
 
 import setproctitle  # first: it locates the command line from the environment's address, which changes below
 
@@ -35,5 +37,7 @@ except Exception:  # noqa: BLE001  (`start_process` raises it in the supervisor)
     FAULT = traceback.format_exc()
 
 setproctitle.setproctitle("quartet fork server")
+# At this server's end, not at that of a fork. The supervisor does the same, unless it is killed.
+Finalize(None, shutil.rmtree, args=(os.environ["QUARTET_FORK_SERVER_FOLDER"], True), exitpriority=-100)
 gc.freeze()  # otherwise garbage collection in a child would write to every shared page, which copies the page
 gc.enable()

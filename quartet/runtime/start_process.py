@@ -19,6 +19,7 @@ from functools import cache
 from multiprocessing import connection
 from multiprocessing.forkserver import ensure_running
 from multiprocessing.process import BaseProcess
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Literal, Protocol
@@ -68,6 +69,7 @@ def can_fork() -> bool:
 def warm_up() -> None:
     """Start the fork server, so that it imports the libraries while this process prepares the run."""
     if can_fork():
+        os.environ["QUARTET_FORK_SERVER_FOLDER"] = get_temp_dir()  # of the server's socket; the server deletes it, too
         _CONTEXT.set_forkserver_preload(["quartet.runtime.preload"])
         ensure_running()
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
 import pytest
@@ -84,18 +85,21 @@ start_process("forkserver", "env", Path(sys.argv[1]), Path(sys.argv[1]) / "log",
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "error"),
     [("import no_such_module", "No module named 'no_such_module'"), ("1 / 0", "ZeroDivisionError")],
 )
 def test_a_library_that_cannot_be_imported_is_reported_at_the_start(run_dir, tmp_path, code, error):
-    (tmp_path / "aiohttp.py").write_text(code)
+    (tmp_path / "transformers.py").write_text(code)  # the first library that the fork server imports
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", str(Path.cwd()))])
     command = [sys.executable, "-c", STARTS_ONE, str(run_dir)]
     ended = subprocess.run(command, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 1
     reported = ended.stderr.partition("SetupError: a module of Quartet cannot be imported")[2]
-    assert "Traceback" in reported and "aiohttp.py" in reported and error in reported and "quartet doctor" in reported
+    assert (
+        "Traceback" in reported and "transformers.py" in reported and error in reported and "quartet doctor" in reported
+    )
     assert not (run_dir / "log").exists(), "nothing was started"
 
 
@@ -116,13 +120,17 @@ time.sleep(600)
 def test_module_ends_with_a_killed_script_which_needs_no_main_guard(run_dir, tmp_path, method):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    supervisor = subprocess.Popen([sys.executable, str(script), str(run_dir), method])
-    wait_until(lambda: is_serving(run_dir))
-    everyone = everybody(run_dir)
-    assert len(everyone) == 2
-    supervisor.kill()
-    supervisor.wait()
-    wait_until(lambda: all(has_ended(process) for process in everyone))
+    with TemporaryDirectory() as temporary:
+        command = [sys.executable, str(script), str(run_dir), method]
+        supervisor = subprocess.Popen(command, env=os.environ | {"TMPDIR": temporary})
+        wait_until(lambda: is_serving(run_dir))
+        everyone = everybody(run_dir)
+        assert len(everyone) == 2
+        assert len(list(Path(temporary).glob("pymp-*"))) == (method == "forkserver"), "of the server's socket"
+        supervisor.kill()
+        supervisor.wait()
+        wait_until(lambda: all(has_ended(process) for process in everyone))
+        wait_until(lambda: not list(Path(temporary).glob("pymp-*")))
     assert (run_dir / "begun").read_text() == "once\n"
 
 
