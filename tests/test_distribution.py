@@ -18,8 +18,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 @pytest.fixture(scope="session")
 def distributions(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
-    """Folder of both: the wheel is built from the source distribution, so that it takes nothing from the checkout."""
-    command = [sys.executable, "-m", "build", str(ROOT), "--outdir"]
+    """Folder of both: the wheel is built from the source distribution, so that it takes nothing from the checkout.
+
+    `build` checks that this environment has the requirements for it; `make setup` builds in an environment of its own.
+    """
+    command = [sys.executable, "-m", "build", "--no-isolation", str(ROOT), "--outdir"]
     return made_once("dist", lambda folder: subprocess.run([*command, str(folder)], check=True, capture_output=True))
 
 
