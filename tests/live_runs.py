@@ -93,7 +93,7 @@ def _wait_for(condition: Callable[[], T], failure: Callable[[], str]) -> T:
     while not (value := condition()):
         assert not (why := failure()), why
         assert time.monotonic() < deadline, "the condition was not met in time"
-        time.sleep(0.05)
+        time.sleep(0.2)  # a condition may open the ledger, which costs the run processor time
     return value
 
 
