@@ -15,6 +15,7 @@ from quartet.terminal.say import say
 
 COMMANDS = {
     "train": "Train a policy with reinforcement learning.",
+    "plan": "Forecast a run's throughput on given GPUs and desktops.",
     "sft": "Fine-tune a policy on demonstrations (the cold start).",
     "eval": "Evaluate a run or a policy on held-out tasks.",
     "export": "Write a run's policy as a model that other programs load.",

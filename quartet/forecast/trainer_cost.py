@@ -1,0 +1,39 @@
+"""Cost of a train step, by the number of its operations."""
+
+import math
+
+from msgspec import Struct
+
+from quartet.forecast.gpus import GpuKind
+from quartet.forecast.model_size import ModelSize
+
+BYTES_PER_PARAMETER = 16
+"""Weights, gradients and AdamW's two moments in float32 (4 bytes each), sharded over the GPUs (FSDP2)."""
+STATE_MEMORY = 0.7
+"""Share of a GPU's memory for this state; the rest is for activations."""
+
+
+class Trainer(Struct, frozen=True, kw_only=True):
+    """GPUs of one kind that train together."""
+
+    kind: GpuKind
+    mfu: float
+    """Model FLOP utilisation: share of the peak that counts towards the model's own operations."""
+    passes: float
+    """Operations per parameter and token, in units of one forward pass (2 per parameter and token)."""
+
+    def step_seconds(self, gpus: int, model: ModelSize, tokens: float) -> float:
+        """Return the duration of a train step on `tokens` tokens."""
+        operations = 2 * self.passes * model.parameters * tokens
+        return operations / (gpus * self.kind.flops_per_second * self.mfu)
+
+    def fewest_gpus(self, model: ModelSize) -> int:
+        """Return the smallest number of GPUs whose memory holds the state of training."""
+        return math.ceil(BYTES_PER_PARAMETER * model.parameters / (STATE_MEMORY * self.kind.memory_bytes))
+
+
+def passes_of(*, optimizer_epochs: int, activation_checkpointing: bool, reference: bool) -> float:
+    """Return the forward passes per trained token: log-probs before the update; in each epoch a forward and a backward
+    pass, which costs two, and one more with activation checkpointing; and the reference policy's pass."""
+    per_epoch = 4 if activation_checkpointing else 3
+    return 1 + optimizer_epochs * per_epoch + reference
