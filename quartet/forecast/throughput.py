@@ -12,7 +12,7 @@ _BISECTIONS = 60
 
 
 class Run(Struct, frozen=True, kw_only=True):
-    """What the recipe and the user fix, whatever the split of the GPUs."""
+    """The values of a run that are the same for every split of the GPUs."""
 
     model: ModelSize
     workload: Workload

@@ -1,0 +1,131 @@
+"""An engine in virtual time: continuous batching as processor sharing, with the iteration costs of the forecast.
+
+All requests in the batch get one token per iteration, so a request ends when the engine's count of iterations has grown
+by its number of tokens. The duration of an iteration changes only when a request begins or ends.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+
+from benchmarks.virtual.clock import VirtualClock
+from quartet.forecast.engine_cost import EngineCost
+
+
+@dataclass(eq=False)
+class Request:
+    """One generation."""
+
+    tokens: int
+    cache_seconds: float
+    """Time per iteration to read its keys and values on this engine."""
+    prefill_seconds: float
+    done: Callable[[], None]
+    aborted: bool = False
+    prefill_per_iteration: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.prefill_per_iteration = self.prefill_seconds / self.tokens
+
+
+class VirtualEngine:
+    """One engine. `costs` has the cost of each kind of workload on its hardware; `version` is the policy it serves."""
+
+    def __init__(self, clock: VirtualClock, name: str, costs: Mapping[str, EngineCost]) -> None:
+        self._clock, self.name, self.costs = clock, name, costs
+        self._cost = next(iter(costs.values()))
+        self._slots = min(cost.slots for cost in costs.values())
+        self.version, self.loading = 0, False
+        self.busy_seconds = self.request_seconds = 0.0
+        self._iterations, self._since, self._turn = 0.0, clock.now, 0
+        self._running: list[tuple[float, int, Request]] = []
+        self._waiting: deque[Request] = deque()
+        self._batch, self._cache, self._prefill = 0, 0.0, 0.0
+        self.requests = 0
+        """Number of requests in the engine, waiting ones included."""
+        self._numbers = count()
+
+    def generate(self, kind: str, tokens: int, done: Callable[[], None]) -> Request:
+        """Compute one response for a workload of this kind; call `done` at its end."""
+        cost = self.costs[kind]
+        request = Request(max(tokens, 1), cost.cache_seconds, cost.prefill_seconds, done)
+        self._advance()
+        self.requests += 1
+        self._waiting.append(request)
+        self._admit()
+        return request
+
+    def abort(self, request: Request) -> None:
+        """End a request without calling `done`."""
+        self._advance()
+        request.aborted = True
+        self.requests -= 1
+        if request in self._waiting:
+            self._waiting.remove(request)
+        else:
+            self._leave(request)
+        self._admit()
+
+    def load(self, version: int, seconds: float, done: Callable[[], None]) -> None:
+        """Stop for `seconds` to load new weights, with requests in flight."""
+        self._advance()
+        self.loading = True
+        self._schedule()
+
+        def loaded() -> None:
+            self._advance()
+            self.loading, self.version = False, version
+            self._schedule()
+            done()
+
+        self._clock.after(seconds, loaded)
+
+    def count_time(self) -> None:
+        """Bring the counted seconds up to now."""
+        self._advance()
+
+    def _admit(self) -> None:
+        while self._waiting and self._batch < self._slots:
+            request = self._waiting.popleft()
+            heapq.heappush(self._running, (self._iterations + request.tokens, next(self._numbers), request))
+            self._batch += 1
+            self._cache += request.cache_seconds
+            self._prefill += request.prefill_per_iteration
+        self._schedule()
+
+    def _leave(self, request: Request) -> None:
+        self._batch -= 1
+        self._cache -= request.cache_seconds
+        self._prefill -= request.prefill_per_iteration
+
+    def _iteration_seconds(self) -> float:
+        return self._cost.iteration_seconds(self._batch, self._cache, self._prefill)
+
+    def _advance(self) -> None:
+        elapsed, self._since = self._clock.now - self._since, self._clock.now
+        if self._batch and not self.loading:
+            self._iterations += elapsed / self._iteration_seconds()
+            self.busy_seconds += elapsed
+        self.request_seconds += elapsed * self.requests
+
+    def _schedule(self) -> None:
+        """Wake up at the end of the next request; earlier requests of a wake-up become void."""
+        self._turn += 1
+        while self._running and self._running[0][2].aborted:
+            heapq.heappop(self._running)
+        if self._running and not self.loading:
+            turn, left = self._turn, max(self._running[0][0] - self._iterations, 0.0)
+            self._clock.after(left * self._iteration_seconds(), lambda: self._finish(turn))
+
+    def _finish(self, turn: int) -> None:
+        if turn != self._turn:
+            return
+        self._advance()
+        finished, _, request = heapq.heappop(self._running)
+        self._iterations = max(self._iterations, finished)
+        self.requests -= 1
+        self._leave(request)
+        self._admit()
+        request.done()

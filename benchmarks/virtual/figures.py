@@ -1,0 +1,70 @@
+"""Figures of a simulation between two train steps in its steady state."""
+
+import tempfile
+from pathlib import Path
+
+from msgspec import Struct
+
+from benchmarks.virtual.scenario import Scenario
+from benchmarks.virtual.simulation import Simulation, Totals
+
+
+class Figures(Struct, frozen=True, kw_only=True):
+    """Rates and shares over the measured train steps."""
+
+    actions_per_minute: float
+    """Turns of finished rollouts."""
+    trained_actions_per_minute: float
+    environment_utilisation: float
+    """Share of time in which sessions run a rollout: what an environment cluster reports as in use."""
+    environment_busy: float
+    """Share of time in which sessions reset or step."""
+    engine_utilisation: float
+    """Share of time in which engines compute."""
+    requests_per_engine: float
+    trainer_utilisation: float
+    train_step_period_seconds: float
+    """Time between two commits."""
+    rollouts_per_hour: float
+    mean_lag: float
+    tick_milliseconds: float
+    """Median wall time of the data manager's rounds."""
+
+
+def simulate(scenario: Scenario, *, warm_steps: int, train_steps: int, folder: Path | None = None) -> Figures:
+    """Return the figures of `train_steps` train steps after `warm_steps`. `folder` is where the ledger's folder is
+    made."""
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        simulation = Simulation(scenario, Path(place) / "run")
+        try:
+            before = simulation.run(lambda: simulation.trainer.train_steps >= warm_steps)
+            lags = len(simulation.trainer.lags)
+            after = simulation.run(lambda: simulation.trainer.train_steps >= warm_steps + train_steps)
+            measured = simulation.trainer.lags[lags:]
+            mean_lag = sum(measured) / max(len(measured), 1)
+            return figures(scenario, before, after, mean_lag, simulation.tick_milliseconds())
+        finally:
+            simulation.close()
+
+
+def figures(scenario: Scenario, before: Totals, after: Totals, mean_lag: float, tick_milliseconds: float) -> Figures:
+    """Return the figures between two moments."""
+    seconds = after.seconds - before.seconds
+    engines = sum(group.count for group in scenario.engines)
+
+    def per_second(name: str) -> float:
+        return (getattr(after, name) - getattr(before, name)) / seconds
+
+    return Figures(
+        actions_per_minute=60 * per_second("actions"),
+        trained_actions_per_minute=60 * per_second("trained_actions"),
+        environment_utilisation=per_second("occupied_seconds") / scenario.sessions,
+        environment_busy=per_second("environment_seconds") / scenario.sessions,
+        engine_utilisation=per_second("engine_busy_seconds") / engines,
+        requests_per_engine=per_second("engine_request_seconds") / engines,
+        trainer_utilisation=per_second("trainer_seconds"),
+        train_step_period_seconds=1 / per_second("train_steps"),
+        rollouts_per_hour=3600 * per_second("finished"),
+        mean_lag=mean_lag,
+        tick_milliseconds=tick_milliseconds,
+    )

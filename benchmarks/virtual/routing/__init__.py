@@ -1,0 +1,1 @@
+"""Routing policies of the simulator, one file each: which engine answers a request."""

@@ -1,0 +1,86 @@
+"""Environment sessions in virtual time, on the real ledger: claim, renew, append, and recalls of cancelled rollouts."""
+
+from collections.abc import Callable
+
+from benchmarks.virtual.clock import VirtualClock
+from benchmarks.virtual.fleet import Fleet
+from benchmarks.virtual.rollout import VirtualRollout
+from benchmarks.virtual.scenario import Scenario
+from quartet.config import Recipe
+from quartet.errors import LeaseLostError
+from quartet.ledger import Ledger
+
+_RENEWALS_PER_LEASE = 5
+"""As in `RolloutRunner`."""
+
+
+class Sessions:
+    """All sessions; each runs one rollout at a time. `notify` wakes the data manager after an append."""
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        scenario: Scenario,
+        recipe: Recipe,
+        ledger: Ledger,
+        fleet: Fleet,
+        notify: Callable[[], None],
+    ) -> None:
+        self._clock, self._scenario, self._recipe, self._ledger = clock, scenario, recipe, ledger
+        self._fleet, self._notify = fleet, notify
+        self._running: set[VirtualRollout] = set()
+        self._since = clock.now
+        self.actions = self.finished = self.superseded = 0
+        self.occupied_seconds = self.environment_seconds = self.rollout_seconds = 0.0
+
+    def claim(self) -> None:
+        """Start a queued rollout in each free session."""
+        free = self._recipe.env.sessions - len(self._running)
+        if not free:
+            return
+        self.count_time()
+        for lease in self._ledger.rollouts.claim("worker", free, self._recipe.rollout.lease_seconds):
+            kind = self._scenario.kinds[lease.task.family]
+            rollout = VirtualRollout(self._clock, self._fleet, kind, lease, self._renew, self._end)
+            self._running.add(rollout)
+
+    def recall_cancelled(self) -> None:
+        """Recall the rollouts that lost their lease, because their group has closed."""
+        held = self._ledger.rollouts.held(one.lease for one in self._running)
+        for one in [one for one in self._running if (one.lease.rollout_id, one.lease.attempt) not in held]:
+            if not one.recalled:
+                one.recall()
+
+    def count_time(self) -> None:
+        """Bring the counted seconds up to now."""
+        elapsed, self._since = self._clock.now - self._since, self._clock.now
+        self.occupied_seconds += elapsed * len(self._running)
+
+    def _renew(self, rollout: VirtualRollout) -> None:
+        lease_seconds = self._recipe.rollout.lease_seconds
+        if self._clock.now - rollout.renewed < lease_seconds / _RENEWALS_PER_LEASE:
+            return
+        try:
+            self._ledger.rollouts.renew(rollout.lease, lease_seconds)
+        except LeaseLostError:
+            rollout.recalled = True
+        rollout.renewed = self._clock.now
+
+    def _end(self, rollout: VirtualRollout) -> None:
+        self.count_time()
+        self._running.remove(rollout)
+        self.actions += rollout.turns
+        self.environment_seconds += rollout.environment_seconds
+        if rollout.recalled:
+            self.superseded += 1
+        else:
+            self._append(rollout)
+        self._notify()
+
+    def _append(self, rollout: VirtualRollout) -> None:
+        try:
+            self._ledger.trajectories.append(rollout.lease, rollout.record, self._recipe.rollout.max_attempts)
+        except LeaseLostError:
+            self.superseded += 1
+        else:
+            self.finished += 1

@@ -1,0 +1,166 @@
+"""A run in virtual time: the real ledger and the real data manager; sessions, engines and trainer as distributions."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from msgspec import Struct
+
+from benchmarks.virtual.clock import VirtualClock
+from benchmarks.virtual.fleet import Fleet
+from benchmarks.virtual.loading import Loading
+from benchmarks.virtual.scenario import Scenario
+from benchmarks.virtual.sessions import Sessions
+from benchmarks.virtual.trainer import VirtualTrainer
+from quartet.config import Recipe
+from quartet.ledger import Ledger
+from quartet.manager.manager import DataManager
+from quartet.manager.schedule import make_schedule
+from quartet.manager.straggler.base import StragglerRule
+from quartet.recipe.file import parse_recipe
+from quartet.registry import build
+from quartet.telemetry.presence import Presence
+from quartet.telemetry.record import Recorder
+
+TICK_SECONDS = 2.0
+"""Virtual time between a notification and the tick that follows it; several notifications share a tick."""
+POLL_SECONDS = 30.0
+"""Virtual time between ticks without notifications, at which deadlines take effect."""
+_PART = "bandit"
+"""Environment of the recipe: the manager asks it only for the number of tasks, which is unlimited."""
+_LEASE_SECONDS = 3600.0
+
+
+class Totals(Struct, frozen=True, kw_only=True):
+    """Counts and sums of seconds since the beginning."""
+
+    seconds: float
+    train_steps: int
+    actions: int
+    trained_actions: int
+    trained_rollouts: int
+    finished: int
+    superseded: int
+    occupied_seconds: float
+    environment_seconds: float
+    engine_busy_seconds: float
+    engine_request_seconds: float
+    trainer_seconds: float
+
+
+class Simulation:
+    """One scenario. `folder` holds the ledger; a folder in memory is faster."""
+
+    def __init__(self, scenario: Scenario, folder: Path) -> None:
+        self.scenario, self.clock = scenario, VirtualClock()
+        self.recipe = recipe_of(scenario)
+        self.ledger = Ledger.create(folder, seed=scenario.seed, clock=self.clock)
+        self.ledger.policies.register_initial("policies/v000000")
+        self.fleet = Fleet(self.clock, scenario)
+        self.ledger.policies.expect_engines([engine.name for engine in self.fleet.engines])
+        for engine in self.fleet.engines:
+            self.ledger.policies.mark_settled(0, serving=0, engine=engine.name)
+        self.ledger.enter_phase("training")
+        self.sessions = Sessions(self.clock, scenario, self.recipe, self.ledger, self.fleet, self._notify)
+        self.trainer = VirtualTrainer(self.clock, scenario, self.recipe, self.ledger, self._committed)
+        stragglers: StragglerRule = build(self.recipe.straggler, self.recipe)
+        quorum = stragglers.quorum(self.recipe.control.rollouts_per_group)
+        self._cancels = quorum.enough < quorum.queued
+        rules = make_schedule(self.recipe.admission.schedule), stragglers
+        self.loading = Loading(self.clock, scenario, self.ledger, self.fleet, rules, self._notify)
+        self._recorder = Recorder(folder, "manager", clock=self.clock)
+        presence = Presence(self.ledger.modules, "manager", recorder=self._recorder)
+        self._manager = DataManager(self.recipe, self.ledger, self._recorder, presence, families=list(scenario.kinds))
+        self._tick_due = False
+        self.tick_seconds: list[float] = []
+        """Wall seconds of each round of the data manager until nothing changes."""
+
+    def run(self, done: Callable[[], bool], max_virtual_seconds: float = 1e7) -> Totals:
+        """Simulate until `done`, and return the totals. Raises `RuntimeError` after `max_virtual_seconds`."""
+        if not self.clock.pending:
+            self._notify()
+            self.clock.after(POLL_SECONDS, self._poll)
+        self.clock.run(lambda: done() or self.clock.now > max_virtual_seconds)
+        if self.clock.now > max_virtual_seconds:
+            raise RuntimeError(f"not done after {max_virtual_seconds:.0f} s of virtual time: {self.totals()}")
+        return self.totals()
+
+    def totals(self) -> Totals:
+        """Return the totals so far."""
+        self.sessions.count_time()
+        for engine in self.fleet.engines:
+            engine.count_time()
+        return Totals(
+            seconds=self.clock.now,
+            train_steps=self.trainer.train_steps,
+            actions=self.sessions.actions,
+            trained_actions=self.trainer.actions,
+            trained_rollouts=self.trainer.rollouts,
+            finished=self.sessions.finished,
+            superseded=self.sessions.superseded,
+            occupied_seconds=self.sessions.occupied_seconds,
+            environment_seconds=self.sessions.environment_seconds,
+            engine_busy_seconds=sum(engine.busy_seconds for engine in self.fleet.engines),
+            engine_request_seconds=sum(engine.request_seconds for engine in self.fleet.engines),
+            trainer_seconds=self.trainer.busy_seconds,
+        )
+
+    def close(self) -> None:
+        """Close the ledger and the records."""
+        self._recorder.close()
+        self.ledger.close()
+
+    def tick_milliseconds(self) -> float:
+        """Return the median wall time of the data manager's rounds."""
+        return 1e3 * median(self.tick_seconds)
+
+    def _notify(self) -> None:
+        if not self._tick_due:
+            self._tick_due = True
+            self.clock.after(TICK_SECONDS, self._tick)
+
+    def _poll(self) -> None:
+        self._notify()
+        self.clock.after(POLL_SECONDS, self._poll)
+
+    def _tick(self) -> None:
+        self._tick_due = False
+        began = time.perf_counter()
+        while self._manager.tick():
+            pass
+        self.tick_seconds.append(time.perf_counter() - began)
+        if self._cancels:
+            self.sessions.recall_cancelled()
+        self.trainer.claim()
+        self.loading.begin()
+        self.sessions.claim()
+
+    def _committed(self) -> None:
+        self.loading.begin(self.ledger.policies.latest().version)
+        self._notify()
+
+
+def recipe_of(scenario: Scenario) -> Recipe:
+    """Return the recipe of a scenario: no filters and no limits of time unless it sets them."""
+    data: dict[str, Any] = {
+        "name": "scale",
+        "seed": scenario.seed,
+        "model": {"path": "unused"},
+        "env": {"name": _PART, "sessions": scenario.sessions},
+        "rollout": {
+            "max_turns": max(kind.max_turns for kind in scenario.kinds.values()),
+            "lease_seconds": _LEASE_SECONDS,
+            "episode_timeout_seconds": 1e6,
+        },
+        "control": {"sampler": "uniform"},
+        "admission": {"group_deadline_seconds": 1e6},
+        "filters": [],
+        "train": {"max_train_steps": 10**6},
+        "evaluation": {"before_and_after": False},
+        "disk": {"min_free_megabytes": 1},
+    }
+    for section, settings in scenario.recipe.items():
+        data[section] = data.get(section, {}) | settings if isinstance(settings, dict) else settings
+    return parse_recipe(data, "benchmarks.virtual.simulation")

@@ -1,0 +1,230 @@
+"""The simulator: engines against closed forms, totals against the real ledger, Little's law, and more devices."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from benchmarks.published import dart, large, rollart
+from benchmarks.virtual.clock import VirtualClock
+from benchmarks.virtual.engine import VirtualEngine
+from benchmarks.virtual.figures import Figures, figures, simulate
+from benchmarks.virtual.fleet import Fleet
+from benchmarks.virtual.scenario import Engines, Kind, Scenario, Spread
+from benchmarks.virtual.simulation import TICK_SECONDS, Simulation
+from benchmarks.virtual.station import Station
+from quartet.forecast.engine_cost import EngineCost
+from quartet.forecast.gpus import GPUS
+from quartet.forecast.model_size import ModelSize
+from quartet.forecast.sessions import turns_per_second
+from quartet.forecast.trainer_cost import Trainer
+from quartet.forecast.workload import Workload
+from quartet.types import RolloutState
+
+COST = EngineCost(
+    weights_seconds=0.01, cache_seconds=0.001, product_seconds=1e-6, prefill_seconds=0.5, response_tokens=100, slots=4
+)
+WORKLOAD = Workload(
+    turns=4,
+    prompt_tokens_per_turn=1000,
+    response_tokens_per_turn=200,
+    context_tokens=4000,
+    step_seconds=20.0,
+    reset_seconds=40.0,
+)
+
+
+def scenario(*, engines: int = 1, sessions: int = 8, spread: Spread = Spread(), **changes) -> Scenario:  # noqa: B008
+    made = Scenario(
+        kinds={"task": Kind(workload=WORKLOAD, spread=spread, max_turns=8)},
+        model=ModelSize(parameters=8e9, kv_bytes_per_token=1e5),
+        engines=[Engines(count=engines, gpu=GPUS["H100"], gpus_per_engine=1)],
+        trainer=Trainer(kind=GPUS["H100"], mfu=0.4, passes=4),
+        trainer_gpus=64,
+        sessions=sessions,
+        recipe={
+            "admission": {"max_lag": 4, "group_deadline_seconds": 1e6},
+            "control": {"sampler": "uniform", "rollouts_per_group": 4},
+            "train": {"groups_per_batch": 2},
+        },
+        load_seconds=0.01,
+    )
+    return replace(made, **changes)
+
+
+def served(engine: VirtualEngine, clock: VirtualClock, tokens: list[int]) -> list[float]:
+    """The time at which each request ends; all begin at once."""
+    ends: list[float] = []
+    began = clock.now
+    for count in tokens:
+        engine.generate("task", count, lambda: ends.append(clock.now - began))
+    clock.run(lambda: len(ends) == len(tokens))
+    return ends
+
+
+def test_one_request_takes_its_prompt_and_its_tokens():
+    clock = VirtualClock()
+    engine = VirtualEngine(clock, "engine", {"task": COST})
+    assert served(engine, clock, [100]) == pytest.approx([0.5 + 100 * 0.011])
+    assert engine.busy_seconds == pytest.approx(0.5 + 100 * 0.011)
+
+
+def test_requests_share_the_weights_and_a_short_one_leaves_early():
+    clock = VirtualClock()
+    both = 50 * (0.01 + 2 * 0.001 + 0.5 / 50 + 0.5 / 100)
+    alone = 50 * (0.01 + 0.001 + 0.5 / 100)
+    ends = served(VirtualEngine(clock, "engine", {"task": COST}), clock, [100, 50])
+    assert ends == pytest.approx([both, both + alone])
+
+
+def test_requests_beyond_the_slots_wait():
+    clock = VirtualClock()
+    full = 100 * (0.01 + 4 * 0.001) + 4 * 0.5
+    ends = served(VirtualEngine(clock, "engine", {"task": COST}), clock, [100] * 6)
+    assert ends[:4] == pytest.approx([full] * 4)
+    assert ends[4:] == pytest.approx([full + 100 * (0.01 + 2 * 0.001) + 2 * 0.5] * 2)
+
+
+def test_a_load_stops_the_engine_and_keeps_its_requests():
+    clock = VirtualClock()
+    engine = VirtualEngine(clock, "engine", {"task": COST})
+    clock.after(0.7, lambda: engine.load(1, 10.0, lambda: None))
+    assert served(engine, clock, [100]) == pytest.approx([0.5 + 100 * 0.011 + 10.0])
+    assert engine.version == 1
+    assert engine.busy_seconds == pytest.approx(0.5 + 100 * 0.011)
+
+
+def test_an_aborted_request_leaves_its_place_to_the_others():
+    clock = VirtualClock()
+    engine = VirtualEngine(clock, "engine", {"task": COST})
+    aborted = engine.generate("task", 100, lambda: pytest.fail("it was aborted"))
+    engine.abort(aborted)
+    assert engine.requests == 0
+    assert served(engine, clock, [100]) == pytest.approx([0.5 + 100 * 0.011])
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.floats(0, 20), st.integers(1, 200)), min_size=1, max_size=20))
+def test_no_request_is_lost_or_faster_than_alone(requests):
+    clock = VirtualClock()
+    engine = VirtualEngine(clock, "engine", {"task": COST})
+    spent: list[tuple[float, int]] = []
+
+    def begin(tokens: int) -> None:
+        began = clock.now
+        engine.generate("task", tokens, lambda: spent.append((clock.now - began, tokens)))
+
+    for at, tokens in requests:
+        clock.after(at, lambda tokens=tokens: begin(tokens))
+    clock.run(lambda: len(spent) == len(requests))
+    engine.count_time()
+    assert all(seconds >= (0.5 + tokens * 0.011) * (1 - 1e-9) for seconds, tokens in spent)
+    assert engine.request_seconds == pytest.approx(sum(seconds for seconds, _ in spent))
+    assert engine.requests == 0
+
+
+def test_a_station_with_two_servers_takes_the_jobs_in_their_order():
+    clock = VirtualClock()
+    station, ends = Station(clock, 2), list[float]()
+    for _ in range(3):
+        station.serve(5.0, lambda: ends.append(clock.now - 1.0))
+    clock.run(lambda: len(ends) == 3)
+    assert ends == [5.0, 5.0, 10.0]
+
+
+def test_affinity_sends_long_prompts_to_the_gpu_that_computes_fast():
+    fleet = Fleet(VirtualClock(), rollart.scenario(rollart.Assumed(), "rollout_wise", (1, 1), affinity=True))
+    h800, h20 = fleet.engines
+    assert fleet.routing.pick("agentic", fleet.engines) is h800
+    assert fleet.routing.pick("reasoning", fleet.engines) is h20
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """A run of three train steps, and the moment of its first."""
+    simulation = Simulation(
+        scenario(spread=Spread(turns=0.5, response=0.5, step=0.5)), tmp_path_factory.mktemp("scale") / "run"
+    )
+    first = simulation.run(lambda: simulation.trainer.train_steps == 1)
+    last = simulation.run(lambda: simulation.trainer.train_steps == 3)
+    yield simulation, first, last
+    simulation.close()
+
+
+def test_the_ledger_confirms_every_rollout(simulated):
+    simulation, _, last = simulated
+    sizes = simulation.ledger.statistics.queue_sizes()
+    queued = simulation.ledger.rollouts.queued_for_training()
+    unfinished = sizes.rollouts[RolloutState.QUEUED] + sizes.rollouts[RolloutState.LEASED]
+    assert simulation.ledger.rollouts.ended_in_training() == last.finished
+    assert queued == last.finished + unfinished
+    assert last.trained_rollouts == 3 * 2 * 4
+    assert simulation.ledger.batches.train_step() == 3
+
+
+def test_littles_law_holds_for_sessions(simulated):
+    """Occupied sessions x time = time in finished rollouts + time so far in running ones; the rest is idle."""
+    simulation, first, last = simulated
+    found = figures(simulation.scenario, first, last, 0.0, 0.0)
+    assert 0 < found.environment_busy <= found.environment_utilisation <= 1
+    assert 0 < found.engine_utilisation <= 1
+
+
+def test_one_session_and_one_engine_are_the_closed_form(tmp_path):
+    """A rollout takes its reset, four turns, and at most a tick until the next one is claimed."""
+    one = scenario(sessions=1)
+    one = replace(one, recipe=one.recipe | {"train": {"groups_per_batch": 1}})
+    cost = Fleet(VirtualClock(), one).engines[0].costs["task"]
+    rollout_seconds = 40.0 + 4 * (cost.turn_seconds(1) + 20.0)
+    found = simulate(one, warm_steps=1, train_steps=2, folder=tmp_path)
+    assert 3600 / found.rollouts_per_hour == pytest.approx(rollout_seconds + TICK_SECONDS, rel=0.01)
+
+
+def test_the_forecast_agrees_with_the_simulator(tmp_path):
+    many = scenario(sessions=48)
+    many = replace(many, recipe=many.recipe | {"train": {"groups_per_batch": 12}})
+    found = simulate(many, warm_steps=2, train_steps=4, folder=tmp_path)
+    cost = Fleet(VirtualClock(), many).engines[0].costs["task"]
+    expected = turns_per_second(48, 1, cost, WORKLOAD) / WORKLOAD.turns
+    assert found.rollouts_per_hour / 3600 == pytest.approx(expected, rel=0.1)
+
+
+def test_leases_follow_virtual_time(tmp_path):
+    """A step longer than the lease: the rollout is requeued after the lease's virtual seconds, and cancelled in the
+    end, while hardly any real time passes."""
+    slow = scenario()
+    slow = replace(slow, recipe=slow.recipe | {"rollout": {"lease_seconds": 10.0, "max_attempts": 2}})
+    simulation = Simulation(slow, tmp_path / "run")
+    simulation.run(lambda: simulation.clock.now > 300)
+    kinds = {event.kind for event in simulation.ledger.events(1000)}
+    simulation.close()
+    assert {"lease_expired", "rollout_out_of_attempts"} <= kinds
+
+
+def run_small(engines: int, sessions: int, folder: Path) -> Figures:
+    varied = scenario(engines=engines, sessions=sessions, spread=Spread(turns=0.5, response=0.5, step=0.5))
+    return simulate(varied, warm_steps=1, train_steps=3, folder=folder)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("sessions", [4, 8, 16])
+def test_more_devices_never_reduce_the_simulated_throughput(sessions, tmp_path):
+    base = run_small(1, sessions, tmp_path).rollouts_per_hour
+    assert run_small(2, sessions, tmp_path).rollouts_per_hour >= 0.97 * base
+    assert run_small(1, 2 * sessions, tmp_path).rollouts_per_hour >= 0.97 * base
+
+
+@pytest.mark.campaign
+def test_decoupling_helps_with_the_published_settings():
+    """At reduced length: all three ratios of DART are well above 1."""
+    found = dart.ratios(dart.Assumed(), (1, 3))
+    assert all(ratio.simulated > 1.2 for ratio in found.values())
+
+
+def test_the_large_cluster_lets_every_environment_work():
+    made = large.scenario(1000, 10_000)
+    groups, lag = made.recipe["train"]["groups_per_batch"], made.recipe["admission"]["max_lag"]
+    assert (lag + 1) * groups * 8 >= 1.5 * 10_000
+    assert sum(group.count for group in made.engines) == 1000
