@@ -36,7 +36,7 @@ class VirtualRollout:
     ) -> None:
         self._clock, self._fleet, self._kind = clock, fleet, kind
         self._progress, self._done = progress, done
-        self.lease, self.renewed = lease, clock.now
+        self.lease, self.began, self.renewed = lease, clock.now, clock.now
         self.turns, self.environment_seconds, self.recalled = 0, 0.0, False
         self._draw = Random(lease.sampling_seed)
         turns = round(drawn(kind.workload.turns, kind.spread.turns, self._draw))

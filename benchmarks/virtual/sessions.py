@@ -31,7 +31,7 @@ class Sessions:
         self._running: set[VirtualRollout] = set()
         self._since = clock.now
         self.actions = self.finished = self.superseded = 0
-        self.occupied_seconds = self.environment_seconds = self.rollout_seconds = 0.0
+        self.occupied_seconds = self.environment_seconds = self._ended_seconds = 0.0
 
     def claim(self) -> None:
         """Start a queued rollout in each free session."""
@@ -56,6 +56,11 @@ class Sessions:
         elapsed, self._since = self._clock.now - self._since, self._clock.now
         self.occupied_seconds += elapsed * len(self._running)
 
+    @property
+    def rollout_seconds(self) -> float:
+        """Sum of the durations of all rollouts so far, running ones included."""
+        return self._ended_seconds + sum(self._clock.now - one.began for one in self._running)
+
     def _renew(self, rollout: VirtualRollout) -> None:
         lease_seconds = self._recipe.rollout.lease_seconds
         if self._clock.now - rollout.renewed < lease_seconds / _RENEWALS_PER_LEASE:
@@ -71,6 +76,7 @@ class Sessions:
         self._running.remove(rollout)
         self.actions += rollout.turns
         self.environment_seconds += rollout.environment_seconds
+        self._ended_seconds += self._clock.now - rollout.began
         if rollout.recalled:
             self.superseded += 1
         else:

@@ -165,8 +165,9 @@ def test_the_ledger_confirms_every_rollout(simulated):
 
 
 def test_littles_law_holds_for_sessions(simulated):
-    """Occupied sessions x time = time in finished rollouts + time so far in running ones; the rest is idle."""
+    """Mean number of occupied sessions x time = number of rollouts x their mean duration."""
     simulation, first, last = simulated
+    assert last.occupied_seconds == pytest.approx(simulation.sessions.rollout_seconds)
     found = figures(simulation.scenario, first, last, 0.0, 0.0)
     assert 0 < found.environment_busy <= found.environment_utilisation <= 1
     assert 0 < found.engine_utilisation <= 1
