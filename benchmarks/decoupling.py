@@ -1,11 +1,11 @@
 """How much faster are runs whose modules do not wait for each other? Rollout-wise scheduling against other schedules.
 
-Latencies of a desktop are drawn from `benchmarks/workloads`, and the response lengths of the policy have a long tail.
-Engine, trainer, ledger and all other modules are the real ones, started as `quartet train` starts them. Parts:
+With `--env desk`, latencies of a desktop are drawn from `benchmarks/workloads`, and the response lengths of the policy
+have a long tail. With `--env desktop`, the environment is the real desktop of `recipes/desktop`, and two modes are
+compared. Engine, trainer, ledger and all other modules are the real ones, started as `quartet train` does. Parts:
 
 - modes: find the number of sessions with which the coupled mode (batch-synchronous) is fastest, then run every mode
-with
-  this number, in turn within every repetition;
+  with this number, in turn within every repetition;
 - sessions: find the smallest number of sessions with which rollout-wise does as many actions per minute as the coupled
   mode with its best number;
 - april: tokens per second on long single turns without latencies, against the coupled mode;
@@ -15,7 +15,7 @@ with
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +25,50 @@ import psutil
 
 from benchmarks.lag.compare import compare_learning
 from benchmarks.modes.figures import Figures
-from benchmarks.modes.modes import APRIL, COUPLED, DECOUPLED, ROLLOUTS_PER_GROUP, Overrides, modes, recipe, single_turn
+from benchmarks.modes.modes import APRIL, COUPLED, DECOUPLED, ROLLOUTS_PER_GROUP, modes, recipe
 from benchmarks.modes.report import median_ratio, medians
 from benchmarks.modes.run import run
 from benchmarks.modes.start import ACTING, REASONING, make_start
+from benchmarks.modes.worlds import Overrides, desktops, pretended, single_turn
 from benchmarks.raw_results import RawResults, results_option
 from benchmarks.workload import read_workload
+from quartet.registry import lookup
 
 WORKLOADS = Path(__file__).parent / "workloads"
 INSTANT = "step_0_ms"
 SEARCH_SEEDS = (101, 102)
 """Seeds of the runs that select the number of sessions; the comparison uses other seeds."""
 PARTS = ("modes", "sessions", "april", "learning")
+OTHERS = [name for name in modes(max_lag=1) if name not in (COUPLED, DECOUPLED)]
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "desk": {},
+    "desktop": {"parts": "modes", "others": "", "groups": 2, "repetitions": 3},
+}
+"""Defaults of other options, by environment: a rollout on a real desktop takes a second of processor time."""
+
+
+def _set_defaults(context: click.Context, _: click.Parameter, env: str) -> str:
+    context.default_map = DEFAULTS[env]
+    return env
 
 
 @click.command()
+@click.option(
+    "--env",
+    type=click.Choice([*DEFAULTS]),
+    default="desk",
+    show_default=True,
+    is_eager=True,
+    callback=_set_defaults,
+    help="Simulated desktop (desk) or real desktops; for these, other defaults are smaller.",
+)
 @click.option("--parts", default=",".join(PARTS), show_default=True)
+@click.option(
+    "--others",
+    default=",".join(OTHERS),
+    show_default=True,
+    help=f"Modes to compare besides {COUPLED} and {DECOUPLED}.",
+)
 @click.option("--workload", default="desktop", show_default=True, help="File of benchmarks/workloads, or a path.")
 @click.option("--time-scale", type=float, help="Simulated seconds per measured second; default: the workload's.")
 @click.option("--groups", default=4, show_default=True, help="Groups of 8 in a train step.")
@@ -66,7 +94,9 @@ PARTS = ("modes", "sessions", "april", "learning")
 @results_option
 @click.option("--json", "as_json", is_flag=True)
 def main(
+    env: str,
     parts: str,
+    others: str,
     workload: str,
     time_scale: float | None,
     groups: int,
@@ -82,8 +112,8 @@ def main(
     as_json: bool,
 ) -> None:
     """Compare schedules."""
-    bench = Bench(Path(policies).resolve(), results, max_lag=max_lag, train_steps=train_steps)
-    file = next(path for path in (WORKLOADS / f"{workload}.json", Path(workload)) if path.is_file())
+    compared = [COUPLED, *filter(None, others.split(",")), DECOUPLED]
+    bench = Bench(Path(policies).resolve(), results, compared, max_lag=max_lag, train_steps=train_steps)
     result: dict[str, Any] = dict.fromkeys(
         (
             *("throughput_ratio", "sessions_ratio", "environment_utilisation_ratio", "engine_utilisation_ratio"),
@@ -93,8 +123,9 @@ def main(
     wanted = parts.split(",")
     if {"modes", "sessions"} & set(wanted):
         with tempfile.TemporaryDirectory() as folder:
-            scaled = rescale(file, time_scale, Path(folder)) if time_scale else file
-            result |= bench.on_workload(scaled, groups, repetitions, wanted)
+            world = desktops() if env == "desktop" else bench.desk(_workload(workload, time_scale, Path(folder)))
+            name = "modes_desktop" if env == "desktop" else "modes"
+            result |= bench.on_world(world, groups, repetitions, wanted, name)
     if "april" in wanted:
         result |= bench.april(april_groups, repetitions)
     if "learning" in wanted:
@@ -105,6 +136,11 @@ def main(
     click.echo(json.dumps(result) if as_json else "\n".join(f"{key:32} {value}" for key, value in result.items()))
 
 
+def _workload(name: str, time_scale: float | None, folder: Path) -> Path:
+    file = next(path for path in (WORKLOADS / f"{name}.json", Path(name)) if path.is_file())
+    return rescale(file, time_scale, folder) if time_scale else file
+
+
 def rescale(workload: Path, time_scale: float, folder: Path) -> Path:
     """Write the workload with another time scale into `folder`, and return the file."""
     scaled = folder / workload.name
@@ -113,33 +149,38 @@ def rescale(workload: Path, time_scale: float, folder: Path) -> Path:
 
 
 class Bench:
-    """The experiments, with two policies made in `folder`: one acts turn by turn, the other reasons in one long turn.
+    """The experiments; the part `modes` compares the modes `compared`.
+
+    Two policies for the simulated desktop are made in `folder`: one acts turn by turn, the other reasons in one turn.
 
     All modes of a repetition have the same seed; repetitions have different seeds. Raw results of the comparisons are
     written to the folder `results`.
     """
 
-    def __init__(self, folder: Path, results: Path, *, max_lag: int, train_steps: int) -> None:
+    def __init__(self, folder: Path, results: Path, compared: Sequence[str], *, max_lag: int, train_steps: int) -> None:
         self._folder, self._results, self._train_steps = folder, results, train_steps
-        self._modes = modes(max_lag)
+        self._modes, self._compared = modes(max_lag), compared
 
-    def on_workload(self, workload: Path, groups: int, repetitions: int, parts: list[str]) -> dict[str, Any]:
+    def desk(self, workload: Path) -> Overrides:
+        """Return the simulated desktop with the latencies of a workload, and make its policy."""
+        return pretended(make_start(self._folder / "acting", ACTING), workload)
+
+    def on_world(self, world: Overrides, groups: int, repetitions: int, parts: list[str], name: str) -> dict[str, Any]:
         """Return the results of `modes` and `sessions`, which begin with the best number of sessions of the coupled
-        mode.
+        mode. `name` is that of the file of raw results.
         """
-        make_start(self._folder / "acting", ACTING)
-        sweep = self.sweep(workload, groups)
+        sweep = self.sweep(world, groups)
         sessions = max(sweep, key=lambda tried: sweep[tried]["actions_per_minute"])
         wanted = sweep[sessions]["actions_per_minute"]
         result = {"sessions": sessions, "coupled_sweep": sweep}
         if "modes" in parts:
-            result |= self.compare(workload, groups, sessions, repetitions)
+            result |= self.compare(world, groups, sessions, repetitions, name)
             wanted = result["modes"][COUPLED]["actions_per_minute"]
         if "sessions" in parts:
-            result |= self.fewest_sessions(workload, groups, sessions, wanted)
+            result |= self.fewest_sessions(world, groups, sessions, wanted)
         return result
 
-    def sweep(self, workload: Path, groups: int) -> dict[int, dict[str, Any]]:
+    def sweep(self, world: Overrides, groups: int) -> dict[int, dict[str, Any]]:
         """Return the figures of the coupled mode by number of sessions.
 
         The coupled mode has continuous batching, and the session of a finished rollout is used by the next one. It
@@ -147,26 +188,26 @@ class Bench:
         """
         rollouts = groups * ROLLOUTS_PER_GROUP
         tried = sorted({max(1, rollouts * share // 4) for share in (2, 3, 4)})
-        return {sessions: self._searched(COUPLED, workload, groups, sessions) for sessions in tried}
+        return {sessions: self._searched(COUPLED, world, groups, sessions) for sessions in tried}
 
-    def compare(self, workload: Path, groups: int, sessions: int, repetitions: int) -> dict[str, Any]:
+    def compare(self, world: Overrides, groups: int, sessions: int, repetitions: int, name: str) -> dict[str, Any]:
         """Compare all modes with the same sessions, engine and batch; ratios are medians of ratios per repetition."""
-        runs: dict[str, list[Figures]] = {name: [] for name in self._modes}
-        names, raw = list(self._modes), RawResults(self._results / "modes.jsonl", Figures)
+        runs: dict[str, list[Figures]] = {mode: [] for mode in self._compared}
+        names, raw = list(self._compared), RawResults(self._results / f"{name}.jsonl", Figures)
         raw.begin()
         for repetition in range(repetitions):
             for turn in range(len(names)):  # the first mode changes with the repetition
-                name, seed = names[(turn + repetition) % len(names)], 1 + repetition
-                runs[name].append(self._run(name, workload, groups, sessions, seed=seed))
-                raw.add({"mode": name, "sessions": sessions, "seed": seed}, runs[name][-1])
+                mode, seed = names[(turn + repetition) % len(names)], 1 + repetition
+                runs[mode].append(self._run(mode, world, groups, sessions, seed=seed))
+                raw.add({"mode": mode, "sessions": sessions, "seed": seed}, runs[mode][-1])
         return {
             "throughput_ratio": median_ratio(runs[DECOUPLED], runs[COUPLED], "actions_per_minute"),
             "environment_utilisation_ratio": median_ratio(runs[DECOUPLED], runs[COUPLED], "environment_utilisation"),
             "engine_utilisation_ratio": median_ratio(runs[DECOUPLED], runs[COUPLED], "engine_utilisation"),
-            "modes": {name: medians(of_mode) for name, of_mode in runs.items()},
+            "modes": {mode: medians(of_mode) for mode, of_mode in runs.items()},
         }
 
-    def fewest_sessions(self, workload: Path, groups: int, sessions: int, wanted: float) -> dict[str, Any]:
+    def fewest_sessions(self, world: Overrides, groups: int, sessions: int, wanted: float) -> dict[str, Any]:
         """Find the smallest number of sessions with which rollout-wise does `wanted` actions per minute.
 
         That is the rate of the coupled mode with `sessions`. The ratio is None if rollout-wise does not reach it with
@@ -175,7 +216,7 @@ class Bench:
         tried: dict[int, float] = {}
 
         def enough(count: int) -> bool:
-            tried[count] = self._searched(DECOUPLED, workload, groups, count)["actions_per_minute"]
+            tried[count] = self._searched(DECOUPLED, world, groups, count)["actions_per_minute"]
             return tried[count] >= wanted
 
         found = fewest(enough, max(1, sessions // 8), sessions)
@@ -185,31 +226,23 @@ class Bench:
     def april(self, groups: int, repetitions: int) -> dict[str, Any]:
         """Return the ratio of APRIL's generated tokens per second to the coupled mode's, on single turns."""
         sessions = 2 * groups * ROLLOUTS_PER_GROUP
-        policy = make_start(self._folder / "reasoning", REASONING)
+        world = single_turn(make_start(self._folder / "reasoning", REASONING), WORKLOADS / f"{INSTANT}.json")
         runs: dict[str, list[Figures]] = {COUPLED: [], APRIL: []}
         raw = RawResults(self._results / "april.jsonl", Figures)
         raw.begin()
         for repetition in range(repetitions):
             for name in list(runs) if repetition % 2 else reversed(list(runs)):
-                file, load, seed = WORKLOADS / f"{INSTANT}.json", single_turn(policy), 1 + repetition
-                runs[name].append(self._run(name, file, groups, sessions, load, seed=seed))
+                seed = 1 + repetition
+                runs[name].append(self._run(name, world, groups, sessions, seed=seed))
                 raw.add({"mode": name, "sessions": sessions, "seed": seed}, runs[name][-1])
         ratio = median_ratio(runs[APRIL], runs[COUPLED], "generated_tokens_per_second")
         return {"april_ratio": ratio, "april_modes": {name: medians(of) for name, of in runs.items()}}
 
-    def _searched(self, mode: str, workload: Path, groups: int, sessions: int) -> dict[str, Any]:
-        return medians([self._run(mode, workload, groups, sessions, seed=seed) for seed in SEARCH_SEEDS])
+    def _searched(self, mode: str, world: Overrides, groups: int, sessions: int) -> dict[str, Any]:
+        return medians([self._run(mode, world, groups, sessions, seed=seed) for seed in SEARCH_SEEDS])
 
-    def _run(self, mode: str, workload: Path, groups: int, sessions: int, *overrides: Overrides, seed: int) -> Figures:
-        chosen = recipe(
-            self._folder / "acting" / "policy",
-            workload,
-            self._modes[mode],
-            *overrides,
-            groups=groups,
-            sessions=sessions,
-            seed=seed,
-        )
+    def _run(self, mode: str, world: Overrides, groups: int, sessions: int, *, seed: int) -> Figures:
+        chosen = recipe(world, lookup("mode", mode, self._modes), groups=groups, sessions=sessions, seed=seed)
         with tempfile.TemporaryDirectory() as folder:
             figures = run(chosen, Path(folder), train_steps=self._train_steps)
         click.echo(

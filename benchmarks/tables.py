@@ -63,6 +63,7 @@ EXPERIMENTS: dict[str, Callable[[], Mapping[str, View]]] = {
     "curation": _curation,
     "lag": _lag,
     "modes": _modes,
+    "modes_desktop": _modes,
     "april": _modes,
     "against_trl": _against_trl,
     **{f"learning_{name}": _learning for name in NAMES},

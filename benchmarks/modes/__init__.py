@@ -1,1 +1,1 @@
-"""Parts of `benchmarks/decoupling.py`: the modes, the policy, one run, its figures, the report."""
+"""Parts of `benchmarks/decoupling.py`: the modes, the environments, the policy, one run, its figures, the report."""

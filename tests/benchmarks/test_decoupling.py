@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from benchmarks import decoupling
 from benchmarks.modes.figures import CpuSample, figures
-from benchmarks.modes.modes import COUPLED, modes, recipe, single_turn
+from benchmarks.modes.modes import COUPLED, modes, recipe
 from benchmarks.modes.run import run
 from benchmarks.modes.start import ACTING, LONG_SHARE, REASONING, make_start, turns
+from benchmarks.modes.worlds import desktops, pretended, single_turn
 from benchmarks.workload import read_workload
 from quartet.actions.grammar import clicked, parse_action
 from quartet.config import Recipe
@@ -28,16 +29,16 @@ ROLLOUT = {
 
 
 def of_mode(mode: str, policy: Path = Path("policy"), sessions: int = 4) -> Recipe:
-    return recipe(policy, INSTANT, modes(2)[mode], groups=1, sessions=sessions, seed=0)
+    return recipe(pretended(policy, INSTANT), modes(2)[mode], groups=1, sessions=sessions, seed=0)
 
 
 @pytest.mark.parametrize("mode", modes(2))
 def test_every_mode_is_a_valid_recipe_and_trains_all_that_is_finished(mode):
     assert of_mode(mode).filters == []
-    loaded = recipe(
-        Path("policy"), INSTANT, modes(2)[mode], single_turn(Path("reasoning")), groups=1, sessions=4, seed=0
-    )
+    loaded = recipe(single_turn(Path("reasoning"), INSTANT), modes(2)[mode], groups=1, sessions=4, seed=0)
     assert (loaded.rollout.max_turns, Path(loaded.model.path).name) == (1, "reasoning")
+    real = recipe(desktops(), modes(2)[mode], groups=1, sessions=3, seed=0)
+    assert (real.env.name, real.env.sessions, real.filters) == ("desktop", 3, [])
 
 
 def test_figures_are_those_between_the_first_and_the_last_train_step():
@@ -64,6 +65,12 @@ def test_figures_are_those_between_the_first_and_the_last_train_step():
     )
     with pytest.raises(ValueError, match="ended after 3 train steps instead of 4"):
         figures(of_mode(COUPLED), rollouts, steps, cpu, 0.9, train_steps=4)
+
+
+def test_real_desktops_have_smaller_defaults_and_given_options_prevail():
+    given = decoupling.main.make_context("decoupling", ["--env", "desktop", "--groups", "1"]).params
+    assert (given["parts"], given["others"], given["groups"], given["repetitions"]) == ("modes", "", 1, 3)
+    assert decoupling.main.make_context("decoupling", []).params["groups"] == 4
 
 
 @pytest.mark.parametrize(("needed", "found"), [(1, 4), (4, 4), (9, 9), (32, 32), (33, None)])
