@@ -1,6 +1,6 @@
 """Command that writes the actions of the desktop's experts as chat-format JSONL, for a cold start.
 
-python -m recipes.desktop.demonstrate --families rename_file,write_note --seeds 20 --output recipes/desktop/start.jsonl
+python -m recipes.desktop.demonstrate --output runs/desktop.jsonl
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import click
 
 from quartet.env import make_environment
 from quartet.env.base import Environment, EnvPool
+from quartet.errors import EnvError
 from quartet.files.disk import whole_file
 from quartet.policy.prompt import turn_text
 from quartet.recipe.file import load_recipe
@@ -19,13 +20,19 @@ from quartet.terminal.say import say
 from quartet.types import Task
 
 RECIPE = Path(__file__).with_name("recipe.toml")
-START = "line_numbers,make_folder,open_folder,press_number,rename_file,write_note"
-"""Families that a cold start imitates; reinforcement learning has the others to learn."""
+SEEDS = 2
+"""Tasks of each family by default. They are few, so that reinforcement learning has something to learn."""
+
+
+def _families_of_the_recipe() -> str:
+    return ",".join(load_recipe(RECIPE).env.families)
 
 
 @click.command()
-@click.option("--families", default=START, show_default=True, help="Names with commas.")
-@click.option("--seeds", type=click.IntRange(min=1), default=20, show_default=True, help="Tasks of each family.")
+@click.option(
+    "--families", default=_families_of_the_recipe, show_default="those of the recipe", help="Names with commas."
+)
+@click.option("--seeds", type=click.IntRange(min=1), default=SEEDS, show_default=True, help="Tasks of each family.")
 @click.option("--output", type=click.Path(path_type=Path), default=RECIPE.with_name("start.jsonl"))
 def main(families: str, seeds: int, output: Path) -> None:
     """Write one chat of two messages per turn of every successful attempt."""
@@ -46,10 +53,10 @@ async def _attempt_all(tasks: list[Task]) -> list[list[dict[str, Any]]]:
 
 
 async def _attempt(environment: Environment, pool: EnvPool, task: Task) -> list[dict[str, Any]]:
-    """Return the chats of one attempt; none if it does not succeed."""
+    """Return the chats of one attempt; none if it does not succeed, or the desktop fails."""
     expert = environment.expert(task.family, task.seed)
     assert expert is not None
-    session, chats, actions = await pool.acquire(), [], []
+    session, chats, actions, healthy = await pool.acquire(), [], [], False
     try:
         observation = await session.reset(task)
         while True:
@@ -59,10 +66,14 @@ async def _attempt(environment: Environment, pool: EnvPool, task: Task) -> list[
             actions.append(action)
             result = await session.step(action)
             if result.terminated or result.truncated:
+                healthy = True
                 return chats if result.reward == 1.0 else []
             observation = result.observation
+    except EnvError as error:
+        say(f"{task.key}: {error}", err=True)
+        return []
     finally:
-        await pool.release(session, healthy=True)
+        await pool.release(session, healthy=healthy)
 
 
 if __name__ == "__main__":
