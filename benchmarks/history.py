@@ -21,6 +21,7 @@ from PIL import Image
 from quartet import config
 from quartet.engine.base import GenerateRequest, GenerateResult
 from quartet.policy.kind.qwen_vl import QwenPictures
+from quartet.policy.make_vision import make_processor, picture_tokens, vision_tokenizer
 from quartet.policy.renderer import Renderer
 from quartet.registry import build
 from quartet.rollout.client import ModelClient
@@ -40,7 +41,6 @@ from quartet.types import (
     Task,
     Trajectory,
 )
-from tests.vision_policy import make_processor, picture_tokens, vision_tokenizer
 
 SCREEN = (1920, 1080)
 PATCH, MAX_PIXELS = 14, 12_845_056

@@ -36,6 +36,9 @@ class Evaluation(Section):
     probabilities sum to at least this; 1 means all tokens."""
     min_tokens: Annotated[int, Field(ge=0)] = 0
     """Minimum length of an evaluation's response, in tokens."""
+    blind: bool = False
+    """Evaluate before and after training once more with exchanged pictures: every prompt shows the first picture of
+    another task of the family. The success that remains does not come from seeing."""
     supervised_control: bool = False
     """After training, fine-tune the initial policy on `sft.data` for the same wall time and evaluate it as a
     control."""

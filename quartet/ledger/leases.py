@@ -29,7 +29,7 @@ _LEASES = sa.select(
     rollouts,
     *(
         groups.c[name]
-        for name in ("env", "family", "task_seed", "params", "max_turns", "temperature", "policy", "leased_at")
+        for name in ("env", "family", "task_seed", "params", "max_turns", "temperature", "tag", "policy", "leased_at")
     ),
 ).join(groups, rollouts.c.group_id == groups.c.id)
 
@@ -58,6 +58,7 @@ def lease_of(row: Any, run_seed: int) -> RolloutLease:
         sampling_seed=sampling_seed(run_seed, row.group_id, row.index),
         temperature=row.temperature,
         purpose=Purpose(row.purpose),
+        tag=row.tag,
         policy=row.policy,
         deadline=row.deadline,
         recycled=row.recycled,

@@ -17,6 +17,7 @@ from quartet.report.learning_curve import first_at, learning_curve
 from quartet.report.staleness import lag_histogram, over_lag
 from quartet.report.standings import PolicyStanding, standings
 from quartet.report.totals import run_totals, status_counts
+from quartet.types.plan import BLIND
 
 Summary = dict[str, Any]
 
@@ -32,6 +33,7 @@ def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, contro
     promises (`lost`, `trained_twice`)."""
     before, before_sampled = (ledger.evaluations.results(f"before/{how}") for how in ("greedy", "sampled"))
     after, after_sampled = (ledger.evaluations.results(f"{after_tag(ledger)}/{how}") for how in ("greedy", "sampled"))
+    before_blind, after_blind = (ledger.evaluations.results(f"{tag}{BLIND}") for tag in ("before", after_tag(ledger)))
     new = undemonstrated_families(recipe.env)
     curve, target = learning_curve(ledger), recipe.train.target_success
     at_target = None if target is None else first_at(curve, target)
@@ -45,17 +47,21 @@ def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, contro
         "success_after": success_rate(after),
         "success_before_sampled": success_rate(before_sampled),
         "success_after_sampled": success_rate(after_sampled),
+        "success_before_blind": success_rate(before_blind),
+        "success_after_blind": success_rate(after_blind),
         "success_undemonstrated_before": success_rate(before, new) if new else None,
         "success_undemonstrated_after": success_rate(after, new) if new else None,
         "success_control": success_rate(control or {}),
         "success_control_undemonstrated": success_rate(control or {}, new) if new else None,
-        "per_task": _per_task(before, after, control or {}),
+        "per_task": _per_task(before=before, after=after, control=control or {}, after_blind=after_blind),
         "evaluations": evaluations(
             {
                 "before": before,
                 "before_sampled": before_sampled,
                 "after": after,
                 "after_sampled": after_sampled,
+                "before_blind": before_blind,
+                "after_blind": after_blind,
                 "control": control or {},
             }
         ),
@@ -138,6 +144,7 @@ def evaluation_summary(recipe: Recipe, ledger: Ledger, policy: Path) -> Summary:
         "policy": str(policy),
         "success_greedy": success_rate(greedy),
         "success_sampled": success_rate(sampled),
+        "success_blind": success_rate(ledger.evaluations.results(f"eval{BLIND}")),
         "success_undemonstrated": success_rate(greedy, new) if new else None,
         "seeds": [recipe.evaluation.reported_seeds[0], recipe.evaluation.reported_seeds[-1]],
         "episodes": total(greedy).episodes + total(sampled).episodes,
@@ -146,11 +153,9 @@ def evaluation_summary(recipe: Recipe, ledger: Ledger, policy: Path) -> Summary:
     }
 
 
-def _per_task(before: Results, after: Results, control: Results) -> dict[str, dict[str, float | None]]:
-    return {
-        family: {"before": _rate(before, family), "after": _rate(after, family), "control": _rate(control, family)}
-        for family in sorted(before.keys() | after.keys())
-    }
+def _per_task(**results: Results) -> dict[str, dict[str, float | None]]:
+    families = sorted(results["before"].keys() | results["after"].keys())
+    return {family: {name: _rate(one, family) for name, one in results.items()} for family in families}
 
 
 def evaluations(results: Mapping[str, Results]) -> dict[str, dict[str, Any]]:

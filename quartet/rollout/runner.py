@@ -29,6 +29,7 @@ from quartet.ledger.blobs import BlobTooLargeError, DamagedBlobError
 from quartet.registry import build
 from quartet.rollout.appender import Appender
 from quartet.rollout.attempt import Attempt
+from quartet.rollout.blind_env import BlindEnv
 from quartet.rollout.client import Model, ModelClient, call_seed, nothing
 from quartet.rollout.forking import Forking
 from quartet.rollout.formatted_env import FormattedEnv
@@ -37,6 +38,7 @@ from quartet.rollout.watch import Watch, WatchedEngine, WatchedEnv
 from quartet.telemetry.record import Recorder
 from quartet.telemetry.trace import traced
 from quartet.types import Beginning, Call, Purpose, RolloutLease, Sampling, Status, Trajectory
+from quartet.types.plan import BLIND
 
 
 class RolloutRunner:
@@ -166,7 +168,8 @@ class RolloutRunner:
             timeout_seconds=self._recipe.rollout.episode_timeout_seconds,
         )
         renderer = next(iter(attempt.models.values())).renderer
-        formatted = FormattedEnv(session, self._actions, renderer)
+        shown = BlindEnv(session) if lease.tag.endswith(BLIND) else session
+        formatted = FormattedEnv(shown, self._actions, renderer)
         attempt.session = self._forking.session(WatchedEnv(formatted, attempt.watch), attempt.parent_state)
         trajectories = await self._loop.run(lease.task, attempt.session, attempt.models, limits)
         _check_parts(trajectories, attempt.models)

@@ -25,6 +25,7 @@ from quartet.runtime.repeated_error import raise_if_repeated
 from quartet.runtime.start_process import warm_up
 from quartet.runtime.supervisor import SINK, Supervisor
 from quartet.types.phase import ENDED, EVALUATING, STARTING, STOPPING, TRAINING
+from quartet.types.plan import BLIND
 
 LOG = logging.getLogger(__name__)
 
@@ -122,9 +123,10 @@ class Session:
 def admit_missing_evaluations(recipe: Recipe, ledger: Ledger, when: str) -> list[str]:
     """Queue the held-out episodes of the evaluation `when`, unless an earlier start of the run queued them.
 
-    Return the two tags of the evaluation, greedy and sampled.
+    Return the tags of the evaluation: greedy, sampled and, if `evaluation.blind` is set, blind.
     """
     temperatures = {f"{when}/greedy": 0.0, f"{when}/sampled": recipe.rollout.temperature}
+    temperatures |= {f"{when}{BLIND}": 0.0} if recipe.evaluation.blind else {}
     for tag, temperature in temperatures.items():
         if not ledger.evaluations.was_admitted(tag):
             admit_evaluation(

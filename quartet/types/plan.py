@@ -9,6 +9,9 @@ from quartet.types.call import MAIN
 from quartet.types.fork import Fork
 from quartet.types.task import Task
 
+BLIND = "/blind"
+"""End of the tag of an evaluation with exchanged pictures, as in `before/blind`."""
+
 
 class Purpose(StrEnum):
     """Purpose of a group. Only groups for training are trained and count towards the limit of admission."""
@@ -56,6 +59,8 @@ class RolloutLease(Struct, frozen=True, kw_only=True):
     """Seed of all draws. It is the same for every attempt, so that a retry draws the same random numbers."""
     temperature: float
     purpose: Purpose
+    tag: str = ""
+    """Tag of the evaluation that the group belongs to."""
     policy: str = MAIN
     """Policy whose trajectories the group `group_id` compares. A trajectory of another policy in the rollout belongs to
     that policy's own group."""

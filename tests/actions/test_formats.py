@@ -22,7 +22,7 @@ from quartet.types.frame import Element, Point, Resized, Screen, Unit
 
 FORMATS = names("action_format")
 PICTURE = Resized(1932, 1092)
-FRAMES = {"ui_tars": PICTURE, "qwen3_vl": Unit(1000)}
+FRAMES = {"ui_tars": PICTURE, "qwen3_vl": Unit(1000), "location_tokens": Unit(64)}
 
 NUMBERS = st.integers(-5, 5000) | st.floats(0, 5000).map(lambda value: round(value, 3))
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.sampled_from(
@@ -106,6 +106,25 @@ def test_a_format_writes_the_kinds_of_actions_that_its_models_know(name):
     keys: list[Action] = [Keyboard(text="a b\n"), Keyboard(keys=["Enter"]), Keyboard(keys=["Control+c"])]
     several = [*keys, wait, Infeasible(), Done()]
     assert one.parse(one.write(several), PICTURE) == several
+
+
+@given(st.lists(st.integers(0, 63), min_size=4, max_size=4), st.booleans())
+def test_locations_are_middles_of_parts(numbers, is_drag):
+    one, frame = part("location_tokens"), Unit(64)
+    x, y, there_x, there_y = (number + 0.5 for number in numbers)
+    places = [Point(x, y, frame), Point(there_x, there_y, frame)][: 1 + is_drag]
+    said: list[Action] = [Pointer(gesture="drag" if is_drag else "click", places=list(places))]
+    tokens = [f"<loc{number}>" for number in numbers[: 2 + 2 * is_drag]]
+    assert one.write(said) == ("drag " if is_drag else "click ") + "".join(tokens)
+    assert one.parse(one.write(said), PICTURE) == said
+
+
+@pytest.mark.parametrize(
+    "text", ["click <loc1>", "drag <loc1><loc2>", "click <loc1><loc2><loc3><loc4>", "click <loc64><loc0>", "click [3]"]
+)
+def test_a_click_has_two_locations_and_a_drag_four(text):
+    with pytest.raises(ActionError):
+        part("location_tokens").parse(text, PICTURE)
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ from quartet.engine.vllm.response import Response
 from quartet.engine.vllm.wire import Span, StreamChoice, TokenLogprob, TokenLogprobs, generate_body
 from quartet.errors import PlaceholderMismatchError
 from quartet.policy.kind.qwen_vl import PictureTokens, QwenPictures
+from quartet.policy.make_vision import make_processor
 from quartet.types import FinishReason, Prompt, Sampling
-from tests.vision_policy import make_processor
 
 START, IMAGE, END, VIDEO = 1, 2, 3, 4
 PICTURES = QwenPictures(

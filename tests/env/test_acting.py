@@ -15,12 +15,12 @@ from quartet.env.miniwob.env import MiniWobPool, MiniWobSession
 from quartet.env.page import Page
 from quartet.env.performing import perform_all
 from quartet.policy.kind.qwen_vl import QwenPictures
+from quartet.policy.make_vision import make_processor, picture_tokens, vision_tokenizer
 from quartet.policy.renderer import Renderer
 from quartet.registry import build
 from quartet.rollout.formatted_env import FormattedEnv
 from quartet.types import Action, Done, Keyboard, Outcome, Pointer, Task, Wait
 from quartet.types.frame import Point, Resized, Screen, Unit, from_screen
-from tests.vision_policy import make_processor, picture_tokens, vision_tokenizer
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 

@@ -13,13 +13,13 @@ from quartet import config
 from quartet.errors import ConfigError
 from quartet.ledger.soundness import find_flaw
 from quartet.policy.load import LoadedPolicy
+from quartet.policy.make_vision import make_vision_policy
 from quartet.policy.renderer import Renderer
 from quartet.recipe.file import parse_recipe
 from quartet.registry import build
 from quartet.rollout.client import ModelClient
 from quartet.rollout.loop.base import Limits
 from quartet.types import Call, Message, Observation, Picture, Sampling, StepResult, Task, Trajectory
-from tests.vision_policy import make_vision_policy
 
 TASK = Task(env="slides", family="x", seed=0)
 TURNS = 13

@@ -21,12 +21,12 @@ from quartet.errors import PictureMissingError, PictureTooLargeError, PromptTooL
 from quartet.ledger import Ledger
 from quartet.ledger.soundness import find_flaw
 from quartet.policy.load import LoadedPolicy
+from quartet.policy.make_vision import make_vision_policy
 from quartet.policy.renderer import Renderer
 from quartet.registry import build
 from quartet.rollout.client import ModelClient
 from quartet.rollout.loop.base import Limits
 from quartet.types import Call, Message, Observation, Picture, Prompt, Sampling, Status, StepResult, Task, Trajectory
-from tests.vision_policy import make_vision_policy
 
 TASK = Task(env="squares", family="colour", seed=0)
 COLOURS = ("red", "blue", "red")

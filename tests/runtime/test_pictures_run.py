@@ -15,13 +15,13 @@ from quartet.ledger.pictures import pictures_of
 from quartet.ledger.schema import groups, rollouts, trajectories
 from quartet.policy.kind.find import load_pictures
 from quartet.policy.load import load_policy, read_weights
+from quartet.policy.make_vision import make_vision_policy
 from quartet.recipe.file import to_toml
 from quartet.report.check import check_ledger
 from quartet.runtime.plan import check_training
 from quartet.runtime.run import run_recipe
 from quartet.types import GroupState
 from tests.command import quartet
-from tests.vision_policy import make_vision_policy
 
 pytestmark = pytest.mark.slow
 

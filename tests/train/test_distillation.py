@@ -15,13 +15,13 @@ from transformers import PreTrainedTokenizerFast
 from quartet.config import Recipe
 from quartet.errors import ConfigError
 from quartet.policy.load import save_policy
+from quartet.policy.make_vision import make_vision_policy
 from quartet.recipe.file import load_recipe
 from quartet.registry import build
 from quartet.train.frozen import load_frozen
 from quartet.train.packing.branches import pack_batch
 from quartet.train.step import Learner
 from quartet.train.train_batch import credited
-from tests.vision_policy import make_vision_policy
 
 RecipeBuilder = Callable[..., Recipe]
 

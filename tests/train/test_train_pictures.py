@@ -22,6 +22,7 @@ from quartet.ledger.blobs import DamagedBlobError
 from quartet.policy.frozen_tower import freeze_tower
 from quartet.policy.kind.base import PictureProcessor
 from quartet.policy.lora import add_adapter
+from quartet.policy.make_vision import make_vision_policy
 from quartet.policy.model import make_model
 from quartet.policy.picture_features import PictureFeatures
 from quartet.train.forward import score
@@ -32,7 +33,6 @@ from quartet.train.packing.rows import in_chunks, share_prompts
 from quartet.train.packing.sight import Sight
 from quartet.train.step import Learner
 from quartet.types import Call, Media, Prompt
-from tests.vision_policy import make_vision_policy
 
 pytestmark = pytest.mark.slow
 

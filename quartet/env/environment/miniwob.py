@@ -1,10 +1,14 @@
 """MiniWoB++: small web pages in a browser, which is imported when its sessions are first needed."""
 
+from typing import Any
+
 from quartet import config
 from quartet.actions.grammar import GRAMMAR
+from quartet.config import Recipe
 from quartet.config.section import Section
 from quartet.env.base import Environment, EnvPool
 from quartet.env.miniwob.suite import Family, family, suite_of
+from quartet.errors import ConfigError
 
 
 class MiniWob(Environment):
@@ -13,6 +17,8 @@ class MiniWob(Environment):
     class Settings(Section):
         suite: str = "miniwob-24"
         """Named suite of task families."""
+        elements: bool = True
+        """List the elements of the page as text. Without them only the picture shows the page."""
 
     settings: Settings
     source = "Liu et al. 2018, Reinforcement Learning on Web Interfaces using Workflow-Guided Exploration"
@@ -24,6 +30,14 @@ class MiniWob(Environment):
         "rollout": {"max_turns": 16, "max_tokens": 40},
         "control": {"horizon": ["suite"]},
     }
+
+    @classmethod
+    def check(cls, settings: Any, recipe: Recipe) -> None:
+        """Raise `ConfigError` if observations would show nothing of the page."""
+        if not settings.elements and not recipe.env.screenshots:
+            raise ConfigError(
+                "env.elements and env.screenshots are both false, so that nothing shows the page", "set one of them"
+            )
 
     def families(self) -> list[str]:
         return [family.name for family in self._suite]
@@ -37,7 +51,8 @@ class MiniWob(Environment):
     def pool(self, env: config.Env) -> EnvPool:
         from quartet.env.miniwob.env import MiniWobPool
 
-        return MiniWobPool(env)
+        rewards = {family.name: family.success_reward for family in self._suite}
+        return MiniWobPool(env, rewards, elements=self.settings.elements)
 
     @property
     def _suite(self) -> tuple[Family, ...]:

@@ -2,16 +2,18 @@
 
 Every episode runs in a new sandboxed frame: some tasks leak state into the next episode, and a hostile page could
 change its reward. The reward is MiniWoB++'s raw reward, without time decay; negative ones become 0. An episode is
-successful if the raw reward is exactly 1.
+successful if the raw reward is exactly 1; on the few pages that grade a place, if it reaches the family's
+`success_reward`.
 """
 
 import asyncio
 import json
 import logging
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any
 
 from quartet import config
@@ -44,14 +46,21 @@ STAGE, EPISODE, JUDGE = (
 )
 
 
+SOLVED = 1.0
+"""Raw reward of a success in families without a `success_reward` of their own."""
+
+
 class MiniWobSession:
     """Session in one page; plays one episode at a time."""
 
-    def __init__(self, browser: Browser, page: Page, settings: config.Env) -> None:
+    def __init__(
+        self, browser: Browser, page: Page, settings: config.Env, success_rewards: Mapping[str, float], elements: bool
+    ) -> None:
         self.browser = browser
         self.page = page
         self._hands = Hands(page)
-        self._settings = settings
+        self._settings, self._success_rewards, self._elements = settings, success_rewards, elements
+        self._success_reward = SOLVED
         self._sent: set[str] = set()
         self._last = Observation(goal="", text="")
         self._over, self._acted = True, False
@@ -73,6 +82,7 @@ class MiniWobSession:
                 raise EnvError(f"the page of {task.key} cannot be read: {state['unreadable']}")
             self._last = await self._observe(state, error="")
         self._over = self._acted = False
+        self._success_reward = self._success_rewards.get(task.family, SOLVED)
         return self._last
 
     async def step(self, action: str) -> StepResult:
@@ -114,7 +124,7 @@ class MiniWobSession:
             observation=self._last,
             reward=raw if math.isnan(raw) else min(max(raw, 0.0), 1.0),
             terminated=self._over,
-            info={"success": raw == 1.0, "raw_reward": raw, "reason": reason},
+            info={"success": self._success_reward <= raw <= SOLVED, "raw_reward": raw, "reason": reason},
             actions=taken,
         )
 
@@ -192,7 +202,8 @@ class MiniWobSession:
         pictures = self._last.pictures
         if self._settings.screenshots and not state["done"]:  # The page is covered once the episode is over.
             pictures = [Picture(data=await self.page.screenshot())]
-        return Observation(goal=state["goal"], text=state["text"], error=error, pictures=pictures)
+        text = state["text"] if self._elements else ""
+        return Observation(goal=state["goal"], text=text, error=error, pictures=pictures)
 
 
 def _first_line(fault: PageFaultError) -> str:
@@ -219,9 +230,17 @@ class MiniWobPool:
     """Pool of up to `settings.sessions` pages in one Chromium. The browser is started on first use, and again after it
     died."""
 
-    def __init__(self, settings: config.Env) -> None:
+    def __init__(
+        self,
+        settings: config.Env,
+        success_rewards: Mapping[str, float] = MappingProxyType({}),
+        *,
+        elements: bool = True,
+    ) -> None:
+        """`success_rewards` are the lowest raw rewards of a success in families where it is not 1. Without `elements`
+        observations have no lines of elements, so that only the picture shows the page."""
         html_folder()  # Fail before the first rollout if the package is missing.
-        self._settings = settings
+        self._settings, self._success_rewards, self._elements = settings, success_rewards, elements
         self._slots = asyncio.Semaphore(settings.sessions)
         self._starting = asyncio.Lock()
         self._browser: Browser | None = None
@@ -239,7 +258,8 @@ class MiniWobPool:
                 session = self._idle.pop()
                 if session.healthy:
                     return session
-            return MiniWobSession(browser, await open_stage(browser), self._settings)
+            stage = await open_stage(browser)
+            return MiniWobSession(browser, stage, self._settings, self._success_rewards, self._elements)
         except BaseException:
             self._slots.release()
             raise

@@ -19,6 +19,9 @@ class Family(Struct, frozen=True, kw_only=True):
     """Minimum number of actions for the easiest seed."""
     max_turns: int
     """Number of actions for the hardest seed, with a margin for mistakes."""
+    success_reward: float = 1.0
+    """Lowest raw reward that is a success. It is below 1 where the page grades a place by its distance: even the best
+    click on a whole pixel seldom gets exactly 1."""
 
 
 def _family(name: str, min_actions: int, max_turns: int) -> Family:
@@ -27,6 +30,15 @@ def _family(name: str, min_actions: int, max_turns: int) -> Family:
 
 def _undemonstrated(name: str, min_actions: int, max_turns: int) -> Family:
     return Family(name=name, demonstrated=False, min_actions=min_actions, max_turns=max_turns)
+
+
+GRADED = 0.7
+"""Lowest raw reward of a success on pages that grade a place. It allows 30 % of the distance at which the page accepts
+a place: 9 pixels for a midpoint, 7 to 12 for the centre of a circle, and 15 % of an angle that is bisected."""
+
+
+def _graded(name: str, min_actions: int, max_turns: int) -> Family:
+    return Family(name=name, min_actions=min_actions, max_turns=max_turns, success_reward=GRADED)
 
 
 SUITES: dict[str, tuple[Family, ...]] = {
@@ -55,6 +67,19 @@ SUITES: dict[str, tuple[Family, ...]] = {
         _undemonstrated("login-user-popup", 3, 8),
         _undemonstrated("email-inbox-forward", 4, 8),
         _undemonstrated("multi-layouts", 4, 8),
+    ),
+    # Pages that can only be solved by seeing them: colours, figures and places. The recipe `pixels` shows no elements.
+    "miniwob-pixels": (
+        _family("click-test-2", 1, 2),
+        _family("click-color", 1, 2),
+        _family("grid-coordinate", 1, 2),
+        _family("identify-shape", 1, 2),
+        _family("click-shape", 1, 2),
+        _family("count-shape", 1, 2),
+        _family("drag-box", 2, 3),
+        _graded("circle-center", 2, 3),
+        _graded("find-midpoint", 2, 3),
+        _graded("bisect-angle", 2, 3),
     ),
 }
 

@@ -16,6 +16,7 @@ from quartet.ledger.results import FamilyResult
 from quartet.ledger.schema import evaluations, families, groups, pool, replays
 from quartet.ledger.statistics import judged
 from quartet.types import GroupState, Purpose
+from quartet.types.plan import BLIND
 
 GROUPS_PER_POINT = 16
 """Number of groups behind each point of a curve. A point is the success rate over the family's newest judged groups at
@@ -175,7 +176,8 @@ def _add(fates: Fates, row: Any) -> None:
 def shown_evaluations(connection: Connection) -> list[str]:
     """Return the tags of the first and the newest of the finished greedy evaluations."""
     unfinished = sa.exists().where(groups.c.tag == evaluations.c.tag, groups.c.state == GroupState.OPEN)
-    greedy = sa.select(evaluations.c.tag).where(~unfinished, evaluations.c.tag.not_like("%/sampled"))
+    others = (evaluations.c.tag.like(f"%{how}") for how in ("/sampled", BLIND))
+    greedy = sa.select(evaluations.c.tag).where(~unfinished, ~sa.or_(*others))
     first = connection.execute(greedy.order_by(evaluations.c.created_at).limit(1)).scalars().all()
     last = connection.execute(greedy.order_by(evaluations.c.created_at.desc()).limit(1)).scalars().all()
     return list(dict.fromkeys([*first, *last]))

@@ -1,6 +1,7 @@
 """Making of a new small policy that reads pictures: Qwen3-VL or Qwen2.5-VL from `transformers`, with random weights."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,10 @@ from quartet.policy.kind.qwen_vl import PictureTokens, QwenPictures
 from quartet.policy.load import LoadedPolicy, save_policy
 from quartet.policy.tokenizer import ASSISTANT, END, PAD, USER, train_tokenizer
 
+ORDERED_STD = 0.06
+"""Standard deviation of the embeddings of ordered tokens."""
+HIGHEST_WAVES = 32
+"""Number of half waves, over all ordered tokens, of the fastest component of their embeddings."""
 PICTURE_TOKENS = ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|video_pad|>")
 
 
@@ -28,23 +33,28 @@ def make_vision_policy(
     *,
     kind: str = "qwen3_vl",
     vocab_size: int = 1024,
+    ordered_tokens: Sequence[str] = (),
     hidden_size: int = 64,
     num_layers: int = 2,
     num_heads: int = 2,
+    vision_hidden_size: int | None = None,
+    vision_layers: int = 2,
     patch_size: int = 8,
     max_pixels: int = 2**16,
     seed: int = 0,
 ) -> LoadedPolicy:
     """Write an untrained policy to `folder`, and return it. A placeholder token stands for 2 x 2 patches of a picture.
 
-    The tokenizer gets its words from `texts`, and four tokens for pictures. The same texts and seed give the same
-    files.
+    The tokenizer gets its words from `texts`, and four tokens for pictures. `ordered_tokens` are added to it, such as
+    one token per coordinate; neighbours begin with similar embeddings. `vision_hidden_size` defaults to `hidden_size`.
+    The same texts and seed give the same files.
     """
     tokenizer = vision_tokenizer(texts, vocab_size)
+    tokenizer.add_tokens(list(ordered_tokens))
     tokens = picture_tokens(tokenizer)
     vocabulary = tokenizer.get_vocab()
     head_size = hidden_size // num_heads
-    text = {
+    text: dict[str, Any] = {
         "vocab_size": len(tokenizer),
         "hidden_size": hidden_size,
         "intermediate_size": 3 * hidden_size,
@@ -62,34 +72,37 @@ def make_vision_policy(
         "pad_token_id": vocabulary[PAD],
         "eos_token_id": vocabulary[END],
     }
-    vision = {
-        "depth": 2,
-        "hidden_size": hidden_size,
-        "intermediate_size": 2 * hidden_size,
+    vision: dict[str, Any] = {
+        "depth": vision_layers,
+        "hidden_size": vision_hidden_size or hidden_size,
+        "intermediate_size": 2 * (vision_hidden_size or hidden_size),
         "num_heads": num_heads,
         "patch_size": patch_size,
         "spatial_merge_size": 2,
         "temporal_patch_size": 2,
         "out_hidden_size": hidden_size,
     }
-    named = {name: getattr(tokens, name) for name in PictureTokens.__struct_fields__}
+    named: dict[str, Any] = {name: getattr(tokens, name) for name in PictureTokens.__struct_fields__}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = MODELS[kind](text, vision, named).float().eval()
+    if ordered_tokens:
+        embeddings: Any = model.get_input_embeddings()
+        _start_in_order(embeddings.weight, [vocabulary[token] for token in ordered_tokens])
     processor = make_processor(patch_size, max_pixels)
     pictures = QwenPictures(processor, tokens)
     save_policy(model, tokenizer, folder, pictures=pictures)
     return LoadedPolicy(model, tokenizer, pictures)
 
 
-def _qwen3_vl(text: dict[str, Any], vision: dict[str, Any], named: dict[str, int]) -> PreTrainedModel:
+def _qwen3_vl(text: dict[str, Any], vision: dict[str, Any], named: dict[str, Any]) -> PreTrainedModel:
     text["rope_parameters"] |= {"mrope_interleaved": True}
     vision |= {"num_position_embeddings": 256, "deepstack_visual_indexes": [0]}
     config = Qwen3VLConfig(text_config=text, vision_config=vision, tie_word_embeddings=True, **named)
     return Qwen3VLForConditionalGeneration(config)
 
 
-def _qwen2_5_vl(text: dict[str, Any], vision: dict[str, Any], named: dict[str, int]) -> PreTrainedModel:
+def _qwen2_5_vl(text: dict[str, Any], vision: dict[str, Any], named: dict[str, Any]) -> PreTrainedModel:
     """The tower's first layer attends within windows of 2 x 2 placeholders, its second one to the whole picture."""
     vision |= {"spatial_patch_size": vision["patch_size"], "window_size": 4 * vision["patch_size"]}
     vision |= {"fullatt_block_indexes": [1]}
@@ -99,6 +112,18 @@ def _qwen2_5_vl(text: dict[str, Any], vision: dict[str, Any], named: dict[str, i
 
 MODELS = {"qwen3_vl": _qwen3_vl, "qwen2_5_vl": _qwen2_5_vl}
 """Makers of the models, by the names of their architectures."""
+
+
+@torch.no_grad()
+def _start_in_order(embeddings_VD: torch.Tensor, ids_N: Sequence[int]) -> None:
+    """Begin the embeddings of a row of tokens with waves of their index, so that near tokens are similar.
+
+    A policy then learns a place from a few examples of places near it. Source of the waves: arXiv 1706.03762, 3.5.
+    """
+    places_N1 = torch.arange(len(ids_N)).unsqueeze(1) / len(ids_N)
+    halves = embeddings_VD.shape[1] // 2
+    angles_NH = math.pi * places_N1 * torch.logspace(0, math.log10(HIGHEST_WAVES), halves)
+    embeddings_VD[list(ids_N)] = ORDERED_STD * math.sqrt(2) * torch.cat([angles_NH.sin(), angles_NH.cos()], dim=1)
 
 
 def vision_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
