@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from quartet.errors import CheckpointError
+from quartet.errors import ConfigError
 from quartet.recipe.file import changed_settings, flatten, load_recipe, merged
 from quartet.runtime.plan import check_recipe
 
@@ -61,7 +61,7 @@ def test_every_recipe_names_parts_that_exist(name, monkeypatch):
     recipe = load_recipe(RECIPES / name / "recipe.toml")
     assert recipe.name == name
     if name in MADE_BY_A_COMMAND and not Path(recipe.model.path).exists():
-        with pytest.raises(CheckpointError, match="no policy at"):
+        with pytest.raises(ConfigError, match="no model at"):
             check_recipe(recipe)
         recipe = recipe.starting_from(str(RECIPES / "miniwob" / "policy"))
     check_recipe(recipe)
