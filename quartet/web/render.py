@@ -3,6 +3,7 @@
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from msgspec import to_builtins
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -25,6 +26,7 @@ _TEMPLATES.filters |= {
     "duration": show.duration,
     "size": show.size,
     "moment": show.moment,
+    "builtins": to_builtins,
 }
 
 

@@ -1,7 +1,7 @@
 """Content of a rollout's page, turn by turn, made from the ledger's rows and the stored record."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -12,8 +12,9 @@ from quartet.ledger.blobs import DamagedBlobError
 from quartet.ledger.pictures import pictures_of
 from quartet.ledger.schema import TrajectoryKind
 from quartet.report.fates import fate
-from quartet.types import Call, Observation, Outcome, Pointer, Purpose, TakenAction, Trajectory, Turn
-from quartet.types.frame import Point, Screen
+from quartet.types import Call, Observation, Outcome, Purpose, TakenAction, Trajectory, Turn
+from quartet.web.pointer_marks import Mark, marks_of
+from quartet.web.prompt_view import PromptPart, PromptPicture, prompt_parts
 from quartet.web.queries.rollout import RolloutFacts
 from quartet.web.queries.tasks import why_dropped
 from quartet.web.tokens import Token, Vocabulary, tokens_of
@@ -63,8 +64,13 @@ class CallView(Struct, frozen=True, kw_only=True):
     """Response tokens; empty if they are too many, except on the page of their turn."""
     text: str | None
     """Response as plain text with special tokens, if its tokens are too many to be shown; otherwise None."""
-    prompt: str | None
-    """Text of the prompt, with special tokens; None if it is not shown."""
+    prompt: list[PromptPart]
+    """Texts and pictures of the prompt; empty if it is not shown."""
+
+    @property
+    def num_picture_tokens(self) -> int:
+        """Number of tokens of the prompt that stand for pictures."""
+        return sum(one.num_placeholders for one in self.call.media)
 
 
 class SeenView(Struct, frozen=True, kw_only=True):
@@ -74,14 +80,16 @@ class SeenView(Struct, frozen=True, kw_only=True):
     """Number of the turn that follows the observation, from 1; for the final one, the number of turns plus one."""
     observation: Observation
     page: list[Line]
+    came_from: tuple[float, float] | None = None
+    """Position of the pointer before the turn, in pixels of the picture; None if it is not known."""
 
     @property
     def when(self) -> str:
         return "at the end"
 
     @property
-    def paths(self) -> list[list[tuple[float, float]]]:
-        """One or two points (x, y) for each action that pointed at the last picture, in the picture's pixels."""
+    def marks(self) -> list[Mark]:
+        """Pointer actions on the last picture."""
         return []
 
     @property
@@ -113,14 +121,13 @@ class TurnView(SeenView, frozen=True, kw_only=True):
         return "" if understood and action.outcome == Outcome.PARSE_ERROR else OUTCOMES[action.outcome]
 
     @property
-    def paths(self) -> list[list[tuple[float, float]]]:
-        found = [action.points or _coordinates(action) for action in self.turn.actions]
-        return [path for path in found if path]
+    def marks(self) -> list[Mark]:
+        return marks_of(self.turn.actions)
 
     @property
     def pointed(self) -> str:
-        if self.paths:
-            return "; ".join(_in_words(path) for path in self.paths)
+        if self.marks:
+            return "; ".join(mark.words for mark in self.marks)
         if any(action.canonical.startswith(_POINTING) for action in self.turn.actions) and not self.turn.error:
             return "the position was not recorded"
         return "as it was before the action"
@@ -148,14 +155,24 @@ class RolloutView(Struct, frozen=True, kw_only=True):
 
     def picture_addresses(self, request: Request, seen: SeenView) -> list[str]:
         """Return the addresses of those pictures of an observation that are stored."""
-        if self.attempt is None or not self.pictures:
-            return []
-        names = {"run": request.path_params["run"], "trajectory": self.attempt.id, "turn": seen.number}
         shown = seen.observation.pictures
         places = [place for place, picture in enumerate(shown, 1) if picture.content_hash in self.pictures]
-        if self._has_former_pictures and seen is not self.end:
+        if self._has_former_pictures and self.pictures and seen is not self.end:
             places = [1]
-        return [request.url_for("picture", **names, place=place).path for place in places]
+        return [self._address(request, seen.number, place) for place in places]
+
+    def prompt_picture_address(self, request: Request, picture: PromptPicture) -> str:
+        """Return the address of a picture in a prompt; empty if it is not stored."""
+        if self.trajectory is None or picture.seen_at is None:
+            return ""
+        turn, place = picture.seen_at
+        shown = self.trajectory.turns[turn - 1].observation.pictures[place - 1]
+        return self._address(request, turn, place) if shown.content_hash in self.pictures else ""
+
+    def _address(self, request: Request, turn: int, place: int) -> str:
+        assert self.attempt is not None, "a picture belongs to a stored attempt"
+        names = {"run": request.path_params["run"], "trajectory": self.attempt.id}
+        return request.url_for("picture", **names, turn=turn, place=place).path
 
     @property
     def _has_former_pictures(self) -> bool:
@@ -185,7 +202,7 @@ def view_rollout(
     calls = _calls(trajectory, training, Vocabulary(run.run_dir), turn_number) if trajectory else []
     done = trajectory.turns if trajectory else []
     solved_with = len(done) if trajectory and trajectory.success else 0
-    turns = [_turn(number, turn, calls, number == solved_with) for number, turn in enumerate(done, start=1)]
+    turns = list(_turns(done, calls, solved_with))
     final = trajectory.final_observation if trajectory else None
     held = pictures_of(connection, [attempt.id])[attempt.id] if attempt is not None else []
     shown = {view.turn.call_index for view in turns}
@@ -220,46 +237,51 @@ def _calls(
     """Return all calls. On the page of one turn, only the turn's own call has tokens and a prompt."""
     if turn_number is None:
         most = max(LEAST_TILES, min(MOST_TILES, MOST_TILES_OF_ALL // max(len(trajectory.calls), 1)))
-        return [_call(index, call, training, vocabulary, most) for index, call in enumerate(trajectory.calls)]
+        return [_call(index, trajectory, training, vocabulary, most) for index in range(len(trajectory.calls))]
     whole = trajectory.turns[turn_number - 1].call_index if turn_number <= len(trajectory.turns) else None
     return [
-        _call(index, call, training, vocabulary, MOST_TILES if index == whole else 0, whole=index == whole)
-        for index, call in enumerate(trajectory.calls)
+        _call(index, trajectory, training, vocabulary, MOST_TILES if index == whole else 0, whole=index == whole)
+        for index in range(len(trajectory.calls))
     ]
 
 
 def _call(
-    index: int, call: Call, training: Training, vocabulary: Vocabulary, most_tiles: int, *, whole: bool = False
+    index: int,
+    trajectory: Trajectory,
+    training: Training,
+    vocabulary: Vocabulary,
+    most_tiles: int,
+    *,
+    whole: bool = False,
 ) -> CallView:
     """Return one call: with all tokens and the prompt if `whole`; otherwise with its tokens if these are few enough."""
+    call = trajectory.calls[index]
     is_long = len(call.response_ids) > most_tiles
     return CallView(
         call=call,
         index=index,
         tokens=tokens_of(call, index, training, vocabulary) if whole or not is_long else [],
         text=vocabulary.text(call.response_ids) if is_long else None,
-        prompt=vocabulary.text(call.prompt_ids) if whole else None,
+        prompt=list(prompt_parts(call, trajectory, vocabulary)) if whole else [],
     )
 
 
-def _coordinates(taken: TakenAction) -> list[tuple[float, float]]:
-    """Return the points that an action names in pixels of the screen, as in `click (80,120)`."""
-    if not isinstance(taken.action, Pointer):
-        return []
-    points = [place for place in taken.action.places if isinstance(place, Point)]
-    return [(point.x, point.y) for point in points if isinstance(point.frame, Screen)]
-
-
-def _in_words(path: Sequence[tuple[float, float]]) -> str:
-    places = [f"({x:.0f}, {y:.0f})" for x, y in path]
-    return f"dragged from {places[0]} to {places[1]}" if len(places) == 2 else f"clicked at {places[0]}"
-
-
-def _turn(number: int, turn: Turn, calls: Sequence[CallView], solves: bool) -> TurnView:
-    named = {ref for action in turn.actions for ref in _REFERENCE.findall(action.canonical)}
-    call = calls[turn.call_index] if 0 <= turn.call_index < len(calls) else None
-    seen = turn.observation
-    return TurnView(number=number, observation=seen, page=_page(seen, named), turn=turn, call=call, solves=solves)
+def _turns(done: Sequence[Turn], calls: Sequence[CallView], solved_with: int) -> Iterator[TurnView]:
+    """Yield the turns; the turn with the number `solved_with` solved the task."""
+    pointer = None
+    for number, turn in enumerate(done, start=1):
+        named = {ref for action in turn.actions for ref in _REFERENCE.findall(action.canonical)}
+        view = TurnView(
+            number=number,
+            observation=turn.observation,
+            page=_page(turn.observation, named),
+            turn=turn,
+            call=calls[turn.call_index] if 0 <= turn.call_index < len(calls) else None,
+            solves=number == solved_with,
+            came_from=pointer,
+        )
+        yield view
+        pointer = next((mark.points[-1] for mark in reversed(view.marks) if mark.frame is None), pointer)
 
 
 def _page(observation: Observation, named: set[str]) -> list[Line]:
