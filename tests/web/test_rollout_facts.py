@@ -13,6 +13,7 @@ from quartet.ledger.schema import TrajectoryKind
 from quartet.telemetry.token_values import read_token_values, unpacked, write_token_values
 from quartet.types import Message, Observation, Picture, Status, Turn
 from quartet.web import rollout_view
+from quartet.web.prompt_view import PromptPart
 from quartet.web.queries.families import list_groups
 from quartet.web.queries.rollout import read_rollout
 from quartet.web.queries.tasks import family_rows
@@ -127,13 +128,13 @@ def test_every_value_of_a_measure_has_one_of_its_classes():
 
 def test_a_long_response_is_text_and_its_turn_lists_the_tokens(ledger, monkeypatch):
     first, _ = viewed(ledger, 2).turns
-    assert (len(first.call.tokens), first.call.text, first.call.prompt) == (3, None, None)
+    assert (len(first.call.tokens), first.call.text, first.call.prompt) == (3, None, [])
     monkeypatch.setattr(rollout_view, "MOST_TILES", 2)
     monkeypatch.setattr(rollout_view, "LEAST_TILES", 1)
     first, second = viewed(ledger, 2).turns
     assert (first.call.tokens, first.call.text, second.call.text) == ([], "#1 #2 #3", "#1 #2 #3")
     turn = viewed(ledger, 2, turn_number=2).turns[1]
-    assert (len(turn.call.tokens), turn.call.text, turn.call.prompt) == (3, "#1 #2 #3", "#7 #8")
+    assert (len(turn.call.tokens), turn.call.text, turn.call.prompt) == (3, "#1 #2 #3", [PromptPart(text="#7 #8")])
 
 
 def test_many_short_responses_together_are_text_too(ledger, monkeypatch):
@@ -226,7 +227,7 @@ def test_several_actions_and_the_end_are_shown(tmp_path):
         ("wind", False),
         ("button left [1]", True),
     ]
-    assert shown.paths == [[(1, 2), (3, 4)], [(5, 6)]]
+    assert [mark.points for mark in shown.marks] == [[(1, 2), (3, 4)], [(5, 6)]]
     assert shown.pointed == "dragged from (1, 2) to (3, 4); clicked at (5, 6)"
     assert view.end is not None and (view.end.number, [line.text for line in view.end.page]) == (2, ["gone"])
     assert len(view.pictures) == 1
