@@ -22,6 +22,7 @@ from quartet.env.guarded import GuardedPool
 from quartet.env.protocol import MAX_REQUEST_BYTES, ErrorCode, ErrorData, encode
 from quartet.env.session import HostedSession
 from quartet.ledger import Ledger
+from quartet.telemetry.displays import Displays
 from quartet.telemetry.lanes import Lanes
 from quartet.telemetry.presence import Presence
 from quartet.telemetry.record import Recorder
@@ -45,12 +46,13 @@ class EnvHost:
         step_timeout_seconds: float,
         idle_timeout_seconds: float = 600.0,
         recorder: Recorder | None = None,
+        displays: Displays | None = None,
         place: Place = THIS_MACHINE,
     ) -> None:
         self._pool, self._name, self._capacity = GuardedPool(pool), name, capacity
         self._step_timeout_seconds = step_timeout_seconds
         self._idle_timeout_seconds = idle_timeout_seconds
-        self._recorder, self._lanes = recorder, Lanes("session")
+        self._recorder, self._lanes, self._displays = recorder, Lanes("session"), displays
         app = web.Application()
         app.add_routes([web.get("/ws", self._serve), web.get("/health", self._health)])
         self._server = RunServer(app, token=token, name="the environment host", setting="runtime.env", place=place)
@@ -87,7 +89,7 @@ class EnvHost:
         handler = asyncio.current_task()
         assert handler is not None
         with self._lanes.take() as lane:
-            session = HostedSession(self._pool, self._step_timeout_seconds, self._recorder, lane)
+            session = HostedSession(self._pool, self._step_timeout_seconds, self._recorder, lane, self._displays)
             self._handlers.add(handler)
             try:
                 await self._converse(socket, session)
@@ -126,6 +128,7 @@ async def run_env_host(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> No
             # A client that is silent for longer than an episode may take has no running episode.
             idle_timeout_seconds=recipe.rollout.episode_timeout_seconds,
             recorder=recorder,
+            displays=Displays(run_dir),
             place=Place(runtime.env_host, server_tls(runtime.tls.certificate, runtime.tls.key)),
         )
         try:

@@ -24,6 +24,7 @@ from quartet.env.protocol import (
 )
 from quartet.errors import ConfigError, EnvError, EnvFaultError, QuartetError, RewardError
 from quartet.fault import place_of
+from quartet.telemetry.displays import Displays
 from quartet.telemetry.record import Recorder
 from quartet.types import Observation
 
@@ -41,11 +42,19 @@ class RefusedError(Exception):
 class HostedSession:
     """One session of a client. It acquires an environment at the first reset, and a new one after a failure."""
 
-    def __init__(self, pool: EnvPool, timeout_seconds: float, recorder: Recorder | None = None, lane: str = "") -> None:
+    def __init__(
+        self,
+        pool: EnvPool,
+        timeout_seconds: float,
+        recorder: Recorder | None = None,
+        lane: str = "",
+        displays: Displays | None = None,
+    ) -> None:
         """Make a session without an environment. With a recorder, every request is recorded as a span in the row `lane`
-        of the timeline."""
+        of the timeline; with `displays`, its observations are shown under that name."""
         self._pool, self._timeout_seconds = pool, timeout_seconds
         self._recorder, self._lane, self._trace = recorder, lane, ""
+        self._displays = displays
         self._env: Env | None = None
         self._busy = False
         self._in_episode = False
@@ -67,6 +76,8 @@ class HostedSession:
 
     async def close(self) -> None:
         """Release the environment; it counts as unhealthy if a request was in flight."""
+        if self._displays is not None:
+            self._displays.remove(self._lane)
         env, self._env = self._env, None
         if env is not None:
             await self._pool.release(env, healthy=not self._busy)
@@ -90,6 +101,7 @@ class HostedSession:
         observation = await self._call("reset", self._start(data), task=data.episode_id)
         self._in_episode = True
         self._state = structs.replace(self._state, episode_id=data.episode_id, step_count=0)
+        self._show(observation)
         return ObservationData(observation=observation)
 
     async def _start(self, data: ResetData) -> Observation:
@@ -108,7 +120,15 @@ class HostedSession:
         result = await self._call("step", step, task=self._state.episode_id)
         self._state.step_count += 1
         self._in_episode = not (result.terminated or result.truncated)
+        self._show(result.observation)
         return ObservationData.of_step(result)
+
+    def _show(self, observation: Observation) -> None:
+        if self._displays is not None:
+            task, turn = self._state.episode_id, self._state.step_count
+            self._displays.show(
+                self._lane, observation, trace=self._trace, task=task, turn=turn, ended=not self._in_episode
+            )
 
     async def _snapshot(self) -> SnapshotData:
         stored = restorable(self._running()).snapshot()

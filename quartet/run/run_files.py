@@ -13,7 +13,7 @@ NAMES = frozenset(
         *("config.toml", "config.toml.writing", LOCK, "loading.lock", "manager.lock", "evaluation", TOKEN),
         *("summary.json", "summary.json.writing", "success.png", "notes.json", "notes.json.writing"),
         *("ledger.sqlite", "ledger.sqlite-shm", "ledger.sqlite-wal", "ledger.sqlite-journal", "ledger.json"),
-        *("bells", "notifications", "blobs", "policies", "trainer", "control", "evaluations", "logs"),
+        *("bells", "notifications", "blobs", "policies", "trainer", "control", "evaluations", "logs", "displays"),
         *("metrics", "spans", "rollups", "metrics.jsonl", "spans.jsonl", "tokens", "receipts", "sinks", "tensorboard"),
     }
 )

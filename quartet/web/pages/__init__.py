@@ -3,6 +3,7 @@
 NAVIGATION = {
     "run": "Run",
     "now": "Now",
+    "displays": "Displays",
     "tasks": "Tasks",
     "rollouts": "Rollouts",
     "timeline": "Timeline",

@@ -1,0 +1,53 @@
+"""Page "Displays": what each environment session shows at present, refreshed every two seconds."""
+
+import time
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from quartet.telemetry.displays import Display, read_displays
+from quartet.web.numbers import NaturalConvertor as NaturalConvertor  # `:natural` in the routes
+from quartet.web.pictures import media_type
+from quartet.web.render import render
+from quartet.web.viewed_run import viewed_run
+
+
+def routes() -> list[Route]:
+    return [
+        Route("/runs/{run}/displays", show_displays, name="displays"),
+        Route("/runs/{run}/displays/{place:natural}", show_display_picture, name="display_picture"),
+    ]
+
+
+def show_displays(request: Request) -> Response:
+    run = viewed_run(request)
+    displays = read_displays(run.run_dir)
+    return render(
+        request,
+        "displays.html",
+        run=run,
+        page="displays",
+        running=run.running,
+        sessions=run.recipe.env.sessions,
+        displays=[(display, _rollout(display)) for display in displays],
+        now=time.time(),
+    )
+
+
+def show_display_picture(request: Request) -> Response:
+    """Send the newest picture of the session at a place of the page, counted from 1."""
+    displays, place = read_displays(viewed_run(request).run_dir), request.path_params["place"]
+    picture = displays[place - 1].picture if 1 <= place <= len(displays) else b""
+    kind = media_type(picture)
+    if kind is None:
+        raise HTTPException(404, "this session shows no picture that is a PNG, JPEG or WebP")
+    return Response(picture, media_type=kind)
+
+
+def _rollout(display: Display) -> int | None:
+    """Return the id of the session's rollout; None if the client did not name it."""
+    kind, _, number = display.trace.partition(" ")
+    rollout, _, _ = number.partition(".")
+    return int(rollout) if kind == "rollout" and rollout.isdecimal() else None

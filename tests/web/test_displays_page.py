@@ -1,0 +1,70 @@
+"""The page that shows what every session shows."""
+
+import re
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import expect
+
+from quartet.telemetry.displays import Displays
+from quartet.types import Observation, Picture
+from quartet.web.app import build_app
+from tests.web.browsing import opened, served
+from tests.web.conftest import SCRIPT, ask
+from tests.web.pictured import screen
+
+
+def show(displays: Displays, number: int, observation: Observation, *, trace: str = "rollout 2.1") -> None:
+    displays.show(f"session {number}", observation, trace=trace, task="desk/press/3", turn=0, ended=False)
+
+
+def seen(title: str) -> Observation:
+    return Observation(goal=title, text="", pictures=[Picture(data=screen(title))])
+
+
+async def test_screens_and_texts_are_shown_with_their_rollouts(run_dir: Path) -> None:
+    displays = Displays(run_dir)
+    show(displays, 0, seen("first"))
+    show(displays, 1, Observation(goal=SCRIPT, text=SCRIPT), trace="")
+    async with ask(build_app([run_dir])) as client:
+        page = (await client.get("/runs/run/displays")).text
+        assert "2 of" in page and "/runs/run/rollouts/2" in page and "<script>document" not in page
+        (address,) = re.findall(r'src="(/runs/run/displays/[^"]+)"', page)
+        answer = await client.get(address)
+        assert (answer.headers["content-type"], answer.content) == ("image/png", screen("first"))
+        for place in (0, 2, 3, 10**30):
+            assert (await client.get(f"/runs/run/displays/{place}")).status_code == 404
+
+
+async def test_a_picture_that_is_none_is_not_served(run_dir: Path) -> None:
+    show(Displays(run_dir), 0, Observation(goal="", text="", pictures=[Picture(data=SCRIPT.encode())]))
+    async with ask(build_app([run_dir])) as client:
+        assert (await client.get("/runs/run/displays/1")).status_code == 404
+
+
+async def test_a_run_without_displays_says_why(run_dir: Path) -> None:
+    async with ask(build_app([run_dir])) as client:
+        assert "No session is in use" in (await client.get("/runs/run/displays")).text
+
+
+@pytest.mark.browser
+@pytest.mark.asyncio(loop_scope="module")
+async def test_displays_follow_their_sessions_on_a_phone_too(run_dir: Path, browser) -> None:
+    displays = Displays(run_dir)
+    show(displays, 0, seen("first"))
+    with served(run_dir) as server:
+        view = {"viewport": {"width": 360, "height": 740}}
+        async with opened(browser, f"{server}/runs/run/displays", **view) as page:
+            found = await Axe().run(page)
+            assert found.violations_count == 0, found.generate_report()
+            wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            assert await page.evaluate(wide) == 0
+            before = await page.locator("li img").get_attribute("src")
+            show(displays, 0, seen("second"))
+            show(displays, 1, Observation(goal="", text="button next [1]"))
+            await expect(page.get_by_text("second")).to_be_visible()
+            await expect(page.get_by_role("region", name="Text of session 1")).to_have_text("button next [1]")
+            await expect(page.locator("li img")).not_to_have_attribute("src", str(before))
+            await page.wait_for_load_state("networkidle")
+            assert await page.locator("li img").evaluate("image => image.naturalWidth") > 0
