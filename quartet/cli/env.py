@@ -4,6 +4,7 @@ import json
 
 import click
 
+from quartet.cli.env_play import play
 from quartet.cli.group import CommandGroup
 from quartet.cli.parameters import JSON, SET
 from quartet.errors import ConfigError
@@ -12,7 +13,7 @@ from quartet.terminal.say import say
 
 @click.group(name="env", cls=CommandGroup)
 def command() -> None:
-    """Check an environment with its experts."""
+    """Check an environment with its experts, or act in it yourself."""
 
 
 @command.command(name="check", short_help="Run the experts of an environment.")
@@ -57,3 +58,6 @@ def check(name: str, families: tuple[str, ...], seeds: int, overrides: tuple[str
         say("\n".join(f"{label}: {count['passed']} of {count['tasks']} tasks pass" for label, count in shares.items()))
     if failed:
         raise ConfigError(f"{len(failed)} of {len(results)} tasks of {name!r} fail", "fix their experts or evaluators")
+
+
+command.add_command(play)

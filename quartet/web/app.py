@@ -42,7 +42,7 @@ def build_app(run_dirs: Sequence[Path], *, token: str | None = None) -> Guard:
             *pages,
             Mount("/static", StaticFiles(directory=STATIC), name="static"),
         ],
-        exception_handlers={HTTPException: _explain_http, QuartetError: _explain_error, Exception: _explain_bug},
+        exception_handlers={HTTPException: explain_http, QuartetError: explain_error, Exception: explain_bug},
         lifespan=lifespan,
     )
     app.state.runs, app.state.problems = runs, problems
@@ -54,17 +54,19 @@ async def _first_page(request: Request) -> Response:
     return RedirectResponse(request.url_for("run", run=run).path)
 
 
-async def _explain_http(request: Request, error: Exception) -> Response:
+async def explain_http(request: Request, error: Exception) -> Response:
+    """Return the page for a request that cannot be answered."""
     assert isinstance(error, HTTPException)
     return _explained(request, error.status_code, error.detail, "")
 
 
-async def _explain_error(request: Request, error: Exception) -> Response:
+async def explain_error(request: Request, error: Exception) -> Response:
+    """Return the page for one of Quartet's own errors."""
     assert isinstance(error, QuartetError)
     return _explained(request, 500, error.what, error.advice)
 
 
-async def _explain_bug(request: Request, error: Exception) -> Response:
+async def explain_bug(request: Request, error: Exception) -> Response:
     """Return the page for an error that Quartet does not expect; the server logs the traceback."""
     what = f"this page failed: {type(error).__name__}"
     return _explained(request, 500, what, "report this bug with the traceback in the terminal of `quartet view`")

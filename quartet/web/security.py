@@ -1,10 +1,11 @@
-"""Security of the dashboard: which clients, origins and methods are accepted, and which resources a page may load.
+"""Security of the web pages: which clients, origins and methods are accepted, and which resources a page may load.
 
 A page shows text that a model or a web page wrote. If such text were interpreted as markup by mistake, the content
 security policy would still block its scripts and its requests to other servers.
 """
 
 import hashlib
+from collections.abc import Sequence
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -14,6 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quartet.access.rules import Refusal, is_token, refuse_foreign_host, refuse_foreign_origin
 
+READING = ("GET", "HEAD")
+"""Methods of requests that only read."""
 POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -37,15 +40,15 @@ HEADERS = {
 
 
 class Guard:
-    """Middleware that accepts only GET and HEAD, requires the token or a local host name, and adds security headers.
+    """Middleware that accepts only `methods`, requires the token or a local host name, and adds security headers.
 
     Without a token, the server listens on this machine only, and the host named in a request must be a name of this
     machine. Otherwise a foreign page whose name resolves to 127.0.0.1 (DNS rebinding) could read the dashboard through
     the user's browser. With a token, such a page is rejected because the cookie with the token belongs to another name.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
-        self._app, self._token = app, token
+    def __init__(self, app: ASGIApp, token: str | None, methods: Sequence[str] = READING) -> None:
+        self._app, self._token, self._methods = app, token, methods
         self._cookie = f"quartet_{hashlib.sha256((token or '').encode()).hexdigest()[:12]}"
         """Name of the cookie, derived from the token. Cookies do not depend on the port, so with a fixed name the
         servers of one machine would overwrite each other's cookie."""
@@ -67,8 +70,9 @@ class Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         """Return the response that rejects or redirects a request; None if the request may pass."""
         headers = Headers(scope=scope)
-        if scope["method"] not in ("GET", "HEAD"):
-            return PlainTextResponse("this server is read-only: use GET or HEAD\n", 405, {"allow": "GET, HEAD"})
+        if scope["method"] not in self._methods:
+            allowed = ", ".join(self._methods)
+            return PlainTextResponse(f"this server answers {allowed} only\n", 405, {"allow": allowed})
         if refusal := refuse_foreign_origin(headers):
             return _refused(refusal)
         if self._token is None:
@@ -79,7 +83,7 @@ class Guard:
             return self._admitted(scope["path"], [pair for pair in query if pair[0] != "token"])
         if self._fits(cookie_parser(headers.get("cookie", "")).get(self._cookie)):
             return None
-        return PlainTextResponse("open the address that `quartet view` printed: it ends with ?token=...\n", 401)
+        return PlainTextResponse("open the address that the command printed: it ends with ?token=...\n", 401)
 
     def _fits(self, token: str | None) -> bool:
         return token is not None and is_token(token, str(self._token))

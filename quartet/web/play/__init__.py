@@ -1,0 +1,1 @@
+"""Web page on which a person acts in an environment (`quartet env play`)."""

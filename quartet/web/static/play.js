@@ -1,0 +1,129 @@
+// Acting in an environment: turns clicks, drags, wheel steps and keys on the screen into actions, and sends them in order.
+"use strict";
+
+(() => {
+  const [NEAR_PIXELS, PAUSE_MS, LONGEST] = [5, 700, 200];
+  const KEYS = { " ": "Space" };
+  let [typed, wheel, pressed, timer] = ["", null, null, 0];
+  let queue = Promise.resolve();
+
+  const find = (selector) => document.querySelector(selector);
+  const place = ([x, y]) => `(${x},${y})`;
+
+  // Sends a form, and shows the page that the server answers with. The form's turn is that of the page on arrival.
+  async function send(path, fields) {
+    const page = find("[data-play]");
+    page.toggleAttribute("data-waiting", true);
+    const body = new URLSearchParams(path === "/act" ? { ...fields, turn: page.dataset.turn } : fields);
+    const answer = await fetch(path, { method: "POST", body, headers: { accept: "text/html" } });
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const [main, held] = [find("main"), document.activeElement];
+    const [wasScreen, id] = [held?.matches("[data-screen]"), held?.id];
+    const gesture = find("[data-gesture]")?.value;
+    main.replaceChildren(...fresh.querySelector("main").childNodes);
+    document.title = fresh.title;
+    if (gesture && find("[data-gesture]")) find("[data-gesture]").value = gesture;
+    (wasScreen ? find("[data-screen]") : id && document.getElementById(id))?.focus({ preventScroll: true });
+  }
+
+  function enqueue(path, fields) {
+    queue = queue.then(() => send(path, fields)).catch((error) => {
+      find("[data-play]").removeAttribute("data-waiting");
+      const note = find("[data-said]") ?? find("h1");
+      note.textContent = `The server did not answer: ${error.message}`;
+    });
+  }
+
+  function act(action) {
+    if (find("[data-ended=yes]")) return;
+    const field = find("#action");
+    if (field) field.value = action;
+    enqueue("/act", { action });
+  }
+
+  // Typed text and wheel steps are collected until a pause, or until another action begins.
+  function flush() {
+    clearTimeout(timer);
+    const [text, steps] = [typed, wheel];
+    [typed, wheel] = ["", null];
+    if (text) act(`type here "${text.replaceAll("\\", "\\\\")}"`);
+    if (steps) act(`scroll ${place(steps.at)} ${steps.way} ${steps.count}`);
+  }
+
+  function collect(preview) {
+    const field = find("#action");
+    if (field) field.value = preview;
+    clearTimeout(timer);
+    timer = setTimeout(flush, PAUSE_MS);
+  }
+
+  function pointOf(screen, event) {
+    const [image, box] = [screen.querySelector("img"), screen.querySelector("img").getBoundingClientRect()];
+    const across = Math.floor(((event.clientX - box.left) / box.width) * image.naturalWidth);
+    const down = Math.floor(((event.clientY - box.top) / box.height) * image.naturalHeight);
+    return [Math.min(image.naturalWidth - 1, Math.max(0, across)), Math.min(image.naturalHeight - 1, Math.max(0, down))];
+  }
+
+  function release(screen, event) {
+    const [from, to] = [pressed, pointOf(screen, event)];
+    pressed = null;
+    flush();
+    const far = Math.hypot(event.clientX - from.event.clientX, event.clientY - from.event.clientY) > NEAR_PIXELS;
+    const buttons = ["", "middle_click", "right_click"];
+    if (far) act(`drag ${place(from.at)} to ${place(to)}`);
+    else act(`${buttons[event.button] || find("[data-gesture]").value} ${place(to)}`);
+  }
+
+  function key(event) {
+    const held = [event.ctrlKey && "Control", event.altKey && "Alt", event.metaKey && "Meta"].filter(Boolean);
+    if (["Shift", "Control", "Alt", "Meta", "Escape", "CapsLock"].includes(event.key)) return;
+    if (event.key === "Tab" && !event.ctrlKey) return;
+    event.preventDefault();
+    if (event.key.length === 1 && !held.length) {
+      typed += event.key;
+      collect(`type here "${typed}"`);
+      if (typed.length >= LONGEST) flush();
+      return;
+    }
+    flush();
+    if (event.shiftKey) held.push("Shift");
+    act(`key ${[...held, KEYS[event.key] ?? event.key].join("+")}`);
+  }
+
+  const onScreen = (event) => event.target.closest?.("[data-screen]");
+
+  document.addEventListener("pointerdown", (event) => {
+    const screen = onScreen(event);
+    if (screen) pressed = { at: pointOf(screen, event), event };
+  });
+  document.addEventListener("pointerup", (event) => {
+    if (pressed) release(find("[data-screen]"), event);
+  });
+  document.addEventListener("contextmenu", (event) => onScreen(event) && event.preventDefault());
+  document.addEventListener("keydown", (event) => {
+    if (onScreen(event)) key(event);
+    else if (event.target.id === "action" && event.key === "Enter" && !event.shiftKey) {
+      event.preventDefault();
+      event.target.form.requestSubmit();
+    }
+  });
+  document.addEventListener(
+    "wheel",
+    (event) => {
+      const screen = onScreen(event);
+      if (!screen) return;
+      event.preventDefault();
+      const sideways = Math.abs(event.deltaX) > Math.abs(event.deltaY);
+      const way = sideways ? (event.deltaX > 0 ? "right" : "left") : event.deltaY > 0 ? "down" : "up";
+      if (wheel && wheel.way !== way) flush();
+      wheel = { at: pointOf(screen, event), way, count: (wheel?.count ?? 0) + 1 };
+      collect(`scroll ${place(wheel.at)} ${way} ${wheel.count}`);
+    },
+    { passive: false },
+  );
+  document.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const { form, submitter } = { form: event.target, submitter: event.submitter };
+    enqueue(new URL(form.action).pathname, Object.fromEntries(new FormData(form, submitter)));
+  });
+})();

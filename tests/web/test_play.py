@@ -1,0 +1,220 @@
+"""A person acts in a real environment, by requests as a page sends them, and by mouse and keyboard in a browser."""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import httpx
+import pytest
+import uvicorn
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Page, expect
+
+from quartet.errors import ConfigError
+from quartet.web.play.app import MAX_BODY_BYTES, build_play_app
+from quartet.web.play.player import Player
+from quartet.web.serve import listen
+from tests.web.browsing import opened
+from tests.web.pictured import HEIGHT, WIDTH
+from tests.web.screen_env import env_section
+
+SCREENS = "tests.web.screen_env:Screens"
+TOKEN = "correct-horse"
+
+
+@asynccontextmanager
+async def playing(name: str, family: str, **settings: object) -> AsyncIterator[httpx.AsyncClient]:
+    """A client that has the token, of a server on which an episode has begun."""
+    player = Player(env_section(name, **settings))
+    app = build_play_app(player, token=TOKEN, family=family, seed=0)
+    await player.begin(family, 0)  # as the server does at its start
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", follow_redirects=True) as client:
+        await client.get("/", params={"token": TOKEN})
+        yield client
+    await player.close()
+
+
+async def act(client: httpx.AsyncClient, turn: int, action: str) -> str:
+    answer = await client.post("/act", data={"turn": str(turn), "action": action})
+    assert answer.status_code == 200
+    return answer.text
+
+
+async def test_a_text_environment_is_played_to_its_reward():
+    async with playing("bandit", "fixed") as client:
+        page = (await client.get("/")).text
+        assert "Pull an arm." in page and 'value="click [1]"' in page
+        assert "not an action" in await act(client, 1, "hello")
+        assert "Reward 1" in await act(client, 2, "click left [1]")
+        assert "Reward" not in (await client.post("/begin", data={"family": "named", "seed": "4"})).text
+
+
+async def test_no_response_is_applied_twice():
+    """A form that is sent again has the number of a turn that is over."""
+    async with playing(SCREENS, "halves") as client:
+        for _ in range(3):
+            page = await act(client, 1, "click (10,10)")
+        assert page.count("click (10,10)") == 1 and "turn 2" in page
+        assert "turn 2" in await act(client, 3, "click (10,10)"), "a turn that has not begun"
+
+
+async def test_a_failure_of_the_environment_ends_the_episode_and_the_next_one_begins():
+    async with playing(SCREENS, "halves") as client:
+        failed = (await client.post("/begin", data={"family": "halves", "seed": "13"})).text
+        assert "no display is left" in failed
+        assert "no display is left" in await act(client, 1, "click (10,10)"), "nothing is applied"
+        assert "Click the right half." in (await client.post("/begin", data={"family": "others", "seed": "1"})).text
+
+
+async def test_a_step_has_the_time_limit_of_the_environment():
+    async with playing(SCREENS, "halves", step_timeout_seconds=0.05) as client:
+        assert "no answer within 0.05 s" in await act(client, 1, "wait 5")
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "status"),
+    [
+        ("/act", {"turn": "1"}, 400),
+        ("/act", {"turn": "x", "action": "done"}, 400),
+        ("/act", {"turn": "1", "action": "x" * MAX_BODY_BYTES}, 413),
+        ("/begin", {"family": "halves", "seed": "-1"}, 400),
+        ("/begin", {"family": "halves", "seed": "9" * 30}, 400),
+        ("/begin", {"family": "nowhere", "seed": "1"}, 500),
+    ],
+)
+async def test_a_wrong_form_is_explained_and_changes_nothing(path, data, status):
+    async with playing(SCREENS, "halves") as client:
+        assert (await client.post(path, data=data)).status_code == status
+        page = (await client.get("/")).text
+        assert "turn 1" in page and "Click the right half." in page
+
+
+async def test_only_the_page_of_this_server_may_act():
+    async with playing(SCREENS, "halves") as client:
+        form = {"turn": "1", "action": "click (200,10)"}
+        foreign = await client.post("/act", data=form, headers={"origin": "http://evil.example"})
+        assert foreign.status_code == 403
+        assert (await client.put("/act", data=form)).status_code == 405
+        client.cookies.clear()
+        for path in ("/", "/pictures/1", "/static/style.css"):
+            assert (await client.get(path)).status_code == 401
+        assert (await client.post("/act", data=form)).status_code == 401
+        assert "Reward" not in (await client.get("/", params={"token": TOKEN})).text
+
+
+async def test_only_pictures_of_the_observation_are_sent():
+    async with playing(SCREENS, "halves") as client:
+        assert (await client.get("/pictures/1")).headers["content-type"] == "image/png"
+        for place in ("0", "2", "9" * 30):
+            assert (await client.get(f"/pictures/{place}")).status_code == 404
+
+
+def test_an_unknown_family_is_named_before_a_server_starts():
+    with pytest.raises(ConfigError, match="halves"):
+        Player(env_section(SCREENS)).require("halvs")
+
+
+@contextmanager
+def served(name: str, family: str, **settings: object) -> Iterator[str]:
+    """The address of the page of a server, with its token."""
+    app = build_play_app(Player(env_section(name, **settings)), token=TOKEN, family=family, seed=0)
+    listener = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/?token={TOKEN}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+async def at(page: Page, x: int, y: int) -> tuple[float, float]:
+    """The place in the window of a pixel of the screen."""
+    box = await page.locator("[data-screen] img").bounding_box()
+    return box["x"] + box["width"] * (x + 0.5) / WIDTH, box["y"] + box["height"] * (y + 0.5) / HEIGHT
+
+
+def sent(page: Page):
+    """The newest action in the table of turns."""
+    return page.get_by_role("region", name="Turns of this episode").locator("tbody tr").first
+
+
+@pytest.mark.browser
+@pytest.mark.asyncio(loop_scope="module")
+async def test_mouse_and_keyboard_become_actions(browser):
+    with served(SCREENS, "halves") as address:
+        async with opened(browser, address) as page:
+            await page.mouse.move(*await at(page, 20, 30))
+            await page.mouse.down()
+            await page.mouse.move(*await at(page, 100, 60))
+            await page.mouse.up()
+            await expect(sent(page)).to_contain_text("drag (20,30) to (100,60)")
+            await page.locator("[data-screen]").focus()
+            await page.keyboard.type('a "b" \\')
+            await page.keyboard.press("Enter")
+            await expect(sent(page)).to_contain_text("key Enter")
+            await expect(page.locator("tbody tr").nth(1)).to_contain_text('type here "a "b" \\\\"')
+            await page.keyboard.press("Control+Shift+ArrowLeft")
+            await expect(sent(page)).to_contain_text("key Control+Shift+ArrowLeft")
+            await page.mouse.move(*await at(page, 50, 60))
+            await page.mouse.wheel(0, 100)
+            await expect(sent(page)).to_contain_text("scroll (50,60) down 1")
+            await page.mouse.click(*await at(page, 50, 60), button="right")
+            await expect(sent(page)).to_contain_text("right_click (50,60)")
+            await page.get_by_label("mouse").select_option("double_click")
+            await page.mouse.click(*await at(page, 51, 60))
+            await expect(sent(page)).to_contain_text("double_click (51,60)")
+            await page.get_by_label("mouse").select_option("click")
+            await page.mouse.click(*await at(page, 250, 60))
+            await expect(page.get_by_role("status").first).to_contain_text("Reward 1")
+            await expect(page.get_by_text("done", exact=True)).to_be_disabled()
+            await page.get_by_role("button", name="Next seed").click()
+            await expect(page.get_by_role("heading", level=1)).to_contain_text("seed 1")
+
+
+@pytest.mark.browser
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_page_works_without_its_script_on_a_phone_and_is_accessible(browser):
+    view = {"viewport": {"width": 360, "height": 740}}
+    with served(SCREENS, "halves") as address:
+        async with opened(browser, address, **view) as page:
+            for theme in ("light", "dark"):
+                await page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+                found = await Axe().run(page)
+                too_wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+                assert await page.evaluate(too_wide) == 0
+                assert found.violations_count == 0, found.generate_report()
+        async with opened(browser, address, java_script_enabled=False, **view) as page:
+            await page.get_by_label("Action", exact=True).fill("click (200,5)")
+            await page.get_by_role("button", name="Send").click()
+            await expect(page.get_by_text("Reward 1")).to_be_visible()
+
+
+@pytest.mark.browser
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_page_of_miniwob_is_solved_by_a_click_on_its_picture(browser):
+    with served("miniwob", "click-test", suite="miniwob-24", families=["click-test"]) as address:
+        async with opened(browser, address) as page:
+            line = page.get_by_role("button", name="button").first
+            await expect(line).to_be_visible(timeout=30_000)
+            await line.click()
+            await expect(page.get_by_text("Reward 1")).to_be_visible()
+
+
+@pytest.mark.slow
+def test_the_command_prints_an_address_with_a_token_and_ends_at_ctrl_c(tmp_path):
+    command = [sys.executable, "-m", "quartet", "env", "play", "bandit", "fixed"]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    with httpx.Client(follow_redirects=True) as client:
+        assert client.get(address.partition("?")[0]).status_code == 401
+        assert "Pull an arm." in client.get(address).text
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode in (0, -signal.SIGINT, 130)
