@@ -13,14 +13,16 @@
   // Sends a form, and shows the page that the server answers with. The form's turn is that of the page on arrival.
   async function send(path, fields) {
     const page = find("[data-play]");
+    if (!page) return location.assign("/"); // the page of an error
     page.toggleAttribute("data-waiting", true);
     const body = new URLSearchParams(path === "/act" ? { ...fields, turn: page.dataset.turn } : fields);
     const answer = await fetch(path, { method: "POST", body, headers: { accept: "text/html" } });
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const [main, held] = [find("main"), document.activeElement];
+    const [main, held, shown] = [find("main"), document.activeElement, fresh.querySelector("main")];
+    if (!shown) throw new Error(fresh.body.textContent);
     const [wasScreen, id] = [held?.matches("[data-screen]"), held?.id];
     const gesture = find("[data-gesture]")?.value;
-    main.replaceChildren(...fresh.querySelector("main").childNodes);
+    main.replaceChildren(...shown.childNodes);
     document.title = fresh.title;
     if (gesture && find("[data-gesture]")) find("[data-gesture]").value = gesture;
     (wasScreen ? find("[data-screen]") : id && document.getElementById(id))?.focus({ preventScroll: true });
@@ -28,9 +30,9 @@
 
   function enqueue(path, fields) {
     queue = queue.then(() => send(path, fields)).catch((error) => {
-      find("[data-play]").removeAttribute("data-waiting");
+      find("[data-play]")?.removeAttribute("data-waiting");
       const note = find("[data-said]") ?? find("h1");
-      note.textContent = `The server did not answer: ${error.message}`;
+      note.textContent = `The action was not sent: ${error.message}`;
     });
   }
 
