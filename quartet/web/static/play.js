@@ -126,6 +126,6 @@
   document.addEventListener("submit", (event) => {
     event.preventDefault();
     const { form, submitter } = { form: event.target, submitter: event.submitter };
-    enqueue(new URL(form.action).pathname, Object.fromEntries(new FormData(form, submitter)));
+    enqueue(form.getAttribute("action"), Object.fromEntries(new FormData(form, submitter)));
   });
 })();
