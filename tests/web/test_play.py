@@ -192,7 +192,7 @@ async def test_the_page_works_without_its_script_on_a_phone_and_is_accessible(br
         async with opened(browser, address, java_script_enabled=False, **view) as page:
             await page.get_by_role("textbox", name="Action").fill("click (200,5)")
             await page.get_by_role("button", name="Send").click()
-            await expect(page.get_by_text("Reward 1")).to_be_visible()
+            await expect(page.get_by_text("Reward 1.00", exact=True)).to_be_visible()
 
 
 @pytest.mark.browser
@@ -203,7 +203,7 @@ async def test_a_page_of_miniwob_is_solved_by_a_click_on_its_picture(browser):
             line = page.get_by_role("button", name="button ONE")
             await expect(line).to_be_visible(timeout=30_000)
             await line.click()
-            await expect(page.get_by_text("Reward 1")).to_be_visible()
+            await expect(page.get_by_text("Reward 1.00", exact=True)).to_be_visible()
 
 
 @pytest.mark.slow
