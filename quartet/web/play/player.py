@@ -31,7 +31,7 @@ class Episode(Struct, kw_only=True):
     """Newest observation; None if the session failed before the first one."""
     turns: list[PlayedTurn] = field(default_factory=list)
     ended: str = ""
-    """How the episode ended; empty while it continues."""
+    """Reason for the end of the episode; empty while it continues."""
     info: dict[str, object] = field(default_factory=dict)
 
     @property
