@@ -49,7 +49,11 @@ def run_program(*arguments: object) -> None:
 def test_several_processes_give_the_losses_and_weights_of_one(
     trained: Callable[[int], Path], name: str, size: int
 ) -> None:
-    """Metrics, old log-probs, weights and moments after two train steps; all ranks know the same."""
+    """Metrics, old log-probs, weights and moments after two train steps; all ranks know the same.
+
+    Adam divides a gradient by its own size: rounding in the sum of a gradient near zero moves a weight by some per cent
+    of the learning rate (1e-3), while the gradient's moments agree to 1e-5.
+    """
     _, alone = train(CASES[name], Ranks())
     for rank in range(size):
         found = load_file(trained(size) / f"{name}.{rank}.safetensors")
@@ -57,7 +61,8 @@ def test_several_processes_give_the_losses_and_weights_of_one(
         assert (0 in shards) == (size == 4 and rank == 3), "shards are uneven, and with 4 ranks some are empty"
         assert found.keys() == alone.keys()
         for key in alone.keys() - {"computed_tokens 1", "computed_tokens 2"}:  # they count padding
-            torch.testing.assert_close(found[key], alone[key], atol=1e-5, rtol=1e-5, equal_nan=True)
+            atol = 5e-5 if f"{key}/exp_avg" in alone else 1e-5
+            torch.testing.assert_close(found[key], alone[key], atol=atol, rtol=1e-5, equal_nan=True)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -18,8 +18,11 @@
     const body = new URLSearchParams(path === "/act" ? { ...fields, turn: page.dataset.turn } : fields);
     const answer = await fetch(path, { method: "POST", body, headers: { accept: "text/html" } });
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const [main, held, shown] = [find("main"), document.activeElement, fresh.querySelector("main")];
-    if (!shown) throw new Error(fresh.body.textContent);
+    if (!fresh.querySelector("main")) throw new Error(fresh.body.textContent);
+    const shown = document.importNode(fresh.querySelector("main"), true);
+    // A pointer over a picture that has not arrived has no place in it: the page changes when its pictures are here.
+    await Promise.allSettled([...shown.querySelectorAll("img")].map((image) => image.decode()));
+    const [main, held] = [find("main"), document.activeElement];
     const [wasScreen, id] = [held?.matches("[data-screen]"), held?.id];
     const gesture = find("[data-gesture]")?.value;
     main.replaceChildren(...shown.childNodes);
