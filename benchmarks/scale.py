@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 
 from benchmarks.published import dart, large, rollart
 from benchmarks.published.base import compare
@@ -39,7 +40,8 @@ def main(parts: str, train_steps: int, warm_steps: int, large_steps: int, folder
 
     wanted = parts.split(",")
     if "dart" in wanted:
-        result["dart"] = compare(dart.Assumed(), dart.ratios, dart.VARIED, length, say)
+        found = compare(dart.Assumed(), dart.ratios, dart.VARIED, length, say)
+        result["dart"] = found | {"calibrated": asdict(dart.calibrated(dart.Assumed(), length))}
     if "rollart" in wanted:
         result["rollart"] = compare(rollart.Assumed(), rollart.ratios, rollart.VARIED, length, say)
     if "affinity" in wanted:

@@ -9,7 +9,7 @@ Published: 22.6 -> 43.6 actions/min, use of environments 12.2 -> 67.7 %, of the 
 | GPUs | an engine has 2 H100, the trainer 8 | paper |
 | turns | at most 30 | paper |
 | context | about 13,500 tokens: a system prompt, 35 texts, 5 pictures | released code |
-| trained versions | the newest two, so the lag is at most 1 | released code |
+| trained rollouts | their last call is by one of the newest two versions | released code |
 | turns per train step | at most 768 | released code |
 | wait after a reset | 60 s | released code |
 | dropped groups | equal rewards; of 45 tasks 22 are never solved | released code; paper |
@@ -17,14 +17,20 @@ Published: 22.6 -> 43.6 actions/min, use of environments 12.2 -> 67.7 %, of the 
 | new weights | engines restart, two at a time if there are at least four | released code |
 
 What the sources do not say is in `Assumed`. Throughput is what the trainer trains, and an environment is in use while a
-rollout has it. If both counted the same actions, the ratios 1.9 and 5.5 would mean by Little's law that an action holds
-its environment 5.5 / 1.9 = 2.9 times as long.
+rollout has it. The step's duration and the trainer's efficiency follow from two published figures of the *coupled*
+system: 22.6 actions/min with at most 768 turns per train step are the period of a train step (2,039 s), and 12.2 % of
+180 desktops in use during it are, by Little's law, 700 s per rollout. No figure of the decoupled system is used, so its
+ratios are predictions.
+
+A rollout of 700 s lasts for one commit, or less, of a train step of about 1,000 s. So if its last call has a lag of at
+most 1, its first call has a lag of at most 2, which is the lag that the ledger bounds.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from benchmarks.published.base import Length, Ratio, run
 from benchmarks.virtual.scenario import Engines, Kind, Scenario, Spread
@@ -38,6 +44,8 @@ SESSIONS, GROUPS, ROLLOUTS = 180, 8, 8
 WAIT_AFTER_RESET_SECONDS = 60.0
 IMPOSSIBLE_SHARE = 22 / 45
 SUCCESS = 0.275 / (1 - IMPOSSIBLE_SHARE)
+COUPLED_ACTIONS_PER_MINUTE, COUPLED_ENVIRONMENT_UTILISATION = 22.6, 0.122
+CALIBRATION_ROUNDS = 4
 MODEL = ModelSize(parameters=7.6e9, kv_bytes_per_token=2 * 28 * 4 * 128 * 2)
 
 
@@ -53,25 +61,27 @@ class Assumed(Struct, frozen=True, kw_only=True):
     start_seconds: float = 30.0
     """Start of a desktop before the wait of 60 s."""
     step_seconds: float = 5.0
-    """An action, 3 s until the screen has settled (OSWorld), and a screenshot."""
-    mfu: float = 0.3
-    """Model FLOP utilisation of the trainer."""
+    """An action, 3 s until the screen has settled (OSWorld), and a screenshot; before `calibrated`."""
+    trainer_efficiency: float = 0.3
+    """Share of the peak in the trainer; before `calibrated`."""
     load_seconds: float = 120.0
     """Restart of an engine on new weights."""
+    max_lag: float = 2
+    """Lag of a rollout's first call in the decoupled system."""
 
 
 VARIED = {
     "engines": (2, 8),
     "turns": (10.0, 30.0),
     "response_tokens": (100.0, 400.0),
-    "step_seconds": (2.5, 10.0),
-    "mfu": (0.15, 0.45),
     "load_seconds": (60.0, 300.0),
+    "max_lag": (1, 3),
 }
 
 
 def ratios(assumed: Assumed, length: Length) -> Mapping[str, Ratio]:
-    """Return the three ratios of the decoupled to the coupled system."""
+    """Return the three ratios of the decoupled to the coupled system, after calibration on the coupled one."""
+    assumed = calibrated(assumed, length)
     coupled, decoupled = (run(scenario(assumed, decoupled=way), length) for way in (False, True))
     return {
         "actions_per_minute": Ratio(
@@ -85,6 +95,27 @@ def ratios(assumed: Assumed, length: Length) -> Mapping[str, Ratio]:
             published=46.7 / 29.6, simulated=decoupled.engine_utilisation / coupled.engine_utilisation
         ),
     }
+
+
+def calibrated(assumed: Assumed, length: Length) -> Assumed:
+    """Return the assumptions with the step's duration and the trainer's efficiency with which the coupled system has
+    its published throughput and use of environments."""
+    rollouts = GROUPS * ROLLOUTS
+    for _ in range(CALIBRATION_ROUNDS):
+        found = run(scenario(assumed, decoupled=False), length)
+        period = found.train_step_period_seconds
+        wanted_period = period * found.trained_actions_per_minute / COUPLED_ACTIONS_PER_MINUTE
+        held = found.environment_utilisation * SESSIONS * period / rollouts
+        wanted_held = COUPLED_ENVIRONMENT_UTILISATION * SESSIONS * wanted_period / rollouts
+        train_seconds = found.trainer_utilisation * period
+        assumed = replace(
+            assumed,
+            step_seconds=max(assumed.step_seconds + (wanted_held - held) / assumed.turns, 0.1),
+            trainer_efficiency=assumed.trainer_efficiency
+            * train_seconds
+            / max(train_seconds + wanted_period - period, 1.0),
+        )
+    return assumed
 
 
 def scenario(assumed: Assumed, *, decoupled: bool) -> Scenario:
@@ -104,7 +135,7 @@ def scenario(assumed: Assumed, *, decoupled: bool) -> Scenario:
         success=SUCCESS,
         impossible_share=IMPOSSIBLE_SHARE,
     )
-    schedule, max_lag = ("rollout_wise", 1) if decoupled else ("batch_synchronous", 0)
+    schedule, max_lag = ("rollout_wise", int(assumed.max_lag)) if decoupled else ("batch_synchronous", 0)
     recipe: dict[str, Any] = {
         "admission": {"schedule": schedule, "max_lag": max_lag, "group_deadline_seconds": 1e6},
         "control": {"sampler": "uniform", "rollouts_per_group": ROLLOUTS},
@@ -117,7 +148,7 @@ def scenario(assumed: Assumed, *, decoupled: bool) -> Scenario:
         kinds={"desktop": kind},
         model=MODEL,
         engines=[Engines(count=int(assumed.engines), gpu=gpu, gpus_per_engine=2)],
-        trainer=Trainer(kind=gpu, mfu=assumed.mfu, passes=passes),
+        trainer=Trainer(kind=gpu, trainer_efficiency=assumed.trainer_efficiency, passes=passes),
         trainer_gpus=8,
         sessions=SESSIONS,
         recipe=recipe,

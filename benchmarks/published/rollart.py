@@ -52,8 +52,8 @@ class Assumed(Struct, frozen=True, kw_only=True):
     """Mean step of the kind with many turns."""
     variation: float = 1.0
     """Coefficient of variation of steps, resets and responses."""
-    mfu: float = 0.3
-    """Model FLOP utilisation of the trainer."""
+    trainer_efficiency: float = 0.3
+    """Share of the peak in the trainer."""
     load_seconds: float = 20.0
     """Load of new weights."""
 
@@ -118,7 +118,7 @@ def scenario(assumed: Assumed, schedule: str, mix: Mix, *, affinity: bool) -> Sc
         kinds=_kinds(assumed),
         model=MODEL,
         engines=engines,
-        trainer=Trainer(kind=GPUS["H800"], mfu=assumed.mfu, passes=passes),
+        trainer=Trainer(kind=GPUS["H800"], trainer_efficiency=assumed.trainer_efficiency, passes=passes),
         trainer_gpus=int(assumed.trainer_gpus),
         sessions=2 * 8 * int(assumed.groups_per_batch),
         recipe=recipe,

@@ -13,6 +13,9 @@ from itertools import count
 from benchmarks.virtual.clock import VirtualClock
 from quartet.forecast.engine_cost import EngineCost
 
+_FULL = 1 + 1e-6
+"""Share of memory that counts as full, with room for rounding."""
+
 
 @dataclass(eq=False)
 class Request:
@@ -22,6 +25,8 @@ class Request:
     cache_seconds: float
     """Time per iteration to read its keys and values on this engine."""
     prefill_seconds: float
+    memory: float
+    """Share of the engine's memory that its keys and values take."""
     done: Callable[[], None]
     aborted: bool = False
     prefill_per_iteration: float = field(init=False)
@@ -36,13 +41,12 @@ class VirtualEngine:
     def __init__(self, clock: VirtualClock, name: str, costs: Mapping[str, EngineCost]) -> None:
         self._clock, self.name, self.costs = clock, name, costs
         self._cost = next(iter(costs.values()))
-        self._slots = min(cost.slots for cost in costs.values())
         self.version, self.loading = 0, False
         self.busy_seconds = self.request_seconds = 0.0
         self._iterations, self._since, self._turn = 0.0, clock.now, 0
         self._running: list[tuple[float, int, Request]] = []
         self._waiting: deque[Request] = deque()
-        self._batch, self._cache, self._prefill = 0, 0.0, 0.0
+        self._batch, self._cache, self._prefill, self._memory = 0, 0.0, 0.0, 0.0
         self.requests = 0
         """Number of requests in the engine, waiting ones included."""
         self._numbers = count()
@@ -50,7 +54,7 @@ class VirtualEngine:
     def generate(self, kind: str, tokens: int, done: Callable[[], None]) -> Request:
         """Compute one response for a workload of this kind; call `done` at its end."""
         cost = self.costs[kind]
-        request = Request(max(tokens, 1), cost.cache_seconds, cost.prefill_seconds, done)
+        request = Request(max(tokens, 1), cost.cache_seconds, cost.prefill_seconds, 1 / cost.slots, done)
         self._advance()
         self.requests += 1
         self._waiting.append(request)
@@ -87,18 +91,20 @@ class VirtualEngine:
         self._advance()
 
     def _admit(self) -> None:
-        while self._waiting and self._batch < self._slots:
+        while self._waiting and self._memory + self._waiting[0].memory <= _FULL:
             request = self._waiting.popleft()
             heapq.heappush(self._running, (self._iterations + request.tokens, next(self._numbers), request))
             self._batch += 1
             self._cache += request.cache_seconds
             self._prefill += request.prefill_per_iteration
+            self._memory += request.memory
         self._schedule()
 
     def _leave(self, request: Request) -> None:
         self._batch -= 1
         self._cache -= request.cache_seconds
         self._prefill -= request.prefill_per_iteration
+        self._memory -= request.memory
 
     def _iteration_seconds(self) -> float:
         return self._cost.iteration_seconds(self._batch, self._cache, self._prefill)

@@ -45,7 +45,10 @@ class VirtualTrainer:
         for group in batch.groups:
             turns[group.task.family] += sum(len(member.trajectory.turns) for member in group.members)
         tokens = sum(count * self._scenario.kinds[family].workload.tokens_per_turn for family, count in turns.items())
-        return tokens * min(1.0, (self._scenario.max_trained_turns or turns.total()) / turns.total())
+        return tokens * self._trained_turns(turns.total()) / turns.total()
+
+    def _trained_turns(self, turns: int) -> int:
+        return min(turns, self._scenario.max_trained_turns or turns)
 
     def _commit(self, batch: Batch, seconds: float) -> None:
         members = [member.trajectory for group in batch.groups for member in group.members]
@@ -54,7 +57,7 @@ class VirtualTrainer:
         self.train_steps += 1
         self.busy_seconds += seconds
         self.rollouts += len(members)
-        self.actions += sum(len(member.turns) for member in members)
+        self.actions += self._trained_turns(sum(len(member.turns) for member in members))
         oldest = [member.oldest_version for member in members if member.oldest_version is not None]
         self.lags += [batch.start_version - version for version in oldest]
         self._committed()

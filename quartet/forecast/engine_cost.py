@@ -76,8 +76,9 @@ def engine_cost(kind: GpuKind, gpus: int, model: ModelSize, workload: Workload) 
     slots = math.floor((USABLE_MEMORY * gpus * kind.memory_bytes - model.weight_bytes) / max(request_bytes, 1.0))
     if slots < 1:
         raise ConfigError(
-            f"{gpus} GPUs per engine have no memory for a request beside the weights of "
-            f"{model.weight_bytes / 1e9:.1f} GB",
+            f"an engine of {gpus} GPU{'s'[: gpus > 1]} has no memory for a request beside the weights of "
+            f"{model.weight_bytes / 1e9:.1f} GB: keys and values of {workload.context_tokens:,.0f} tokens take "
+            f"{request_bytes / 1e9:.1f} GB",
             "raise --gpus-per-engine, or lower --context-tokens",
         )
     return EngineCost(

@@ -2,8 +2,6 @@
 
 from msgspec import Struct
 
-from quartet.errors import ConfigError, nearest
-
 
 class GpuKind(Struct, frozen=True, kw_only=True):
     """One kind of GPU."""
@@ -23,10 +21,3 @@ GPUS = {
     "H800": GpuKind(flops_per_second=989e12, bytes_per_second=3.35e12, memory_bytes=80e9),
 }
 """Variants with SXM socket, without sparsity; the A100 with 80 GB. Source: NVIDIA's data sheets."""
-
-
-def gpu_kind(name: str) -> GpuKind:
-    """Return a kind of GPU by name. Raises `ConfigError` for an unknown name."""
-    if name not in GPUS:
-        raise ConfigError(f"unknown kind of GPU {name!r}", nearest(name, list(GPUS)))
-    return GPUS[name]

@@ -28,10 +28,16 @@ class ModelSize(Struct, frozen=True, kw_only=True):
 def read_model_size(folder: Path) -> ModelSize:
     """Return the size of the model in a folder, from its config.json.
 
-    Norms and biases are neglected, and so is the vision tower of a model that reads pictures. Raises `ConfigError` for
-    a mixture of experts or another architecture whose configuration lacks a needed value.
+    Norms and biases are neglected, and so is the vision tower of a model that reads pictures. Raises `ConfigError` if
+    the folder has no config.json, and for a mixture of experts or another architecture whose configuration lacks a
+    needed value.
     """
     file = folder / "config.json"
+    if not file.is_file():
+        raise ConfigError(
+            f"cannot compute the size of the model: {file} is not there",
+            "download the model, or give the size with --parameters and --kv-bytes-per-token",
+        )
     described: dict[str, Any] = json.loads(file.read_text())
     described = described.get("text_config") or described
     missing = [name for name in _NEEDED if name not in described]

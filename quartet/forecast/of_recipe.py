@@ -7,10 +7,11 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from quartet.config import Recipe
+from quartet.errors import ConfigError
 from quartet.forecast.engine_cost import engine_cost, fewest_gpus
-from quartet.forecast.gpus import gpu_kind
+from quartet.forecast.gpus import GPUS
 from quartet.forecast.model_size import ModelSize, read_model_size
-from quartet.forecast.split import best_split, limit
+from quartet.forecast.split import best_split, enough_gpus, limit
 from quartet.forecast.throughput import Run
 from quartet.forecast.trainer_cost import Trainer, passes_of
 from quartet.forecast.workload import Workload
@@ -39,7 +40,7 @@ class Inputs(Struct, frozen=True, kw_only=True):
     """Tokens of prompt and response that a request holds."""
     step_seconds: float
     reset_seconds: float
-    mfu: float
+    trainer_efficiency: float
     kept_share: float
     load_seconds: float
 
@@ -48,23 +49,31 @@ def forecast(recipe: Recipe, inputs: Inputs, rollouts_ahead: int) -> dict[str, A
     """Return the forecast with all numbers that it used. `rollouts_ahead` is admission's limit of the recipe."""
     run, gpus_per_engine = run_of(recipe, inputs, rollouts_ahead)
     best = best_split(run, inputs.gpus, gpus_per_engine)
+    limited_by, gain = limit(run, best)
     return {
         "rollouts_per_hour": 3600 * best.rates.rollouts_per_second,
-        "limited_by": limit(run, best),
+        "limited_by": limited_by,
+        "rate_with_10_percent_more": gain,
         "best_split": {
             "engines": best.engines,
             "gpus_per_engine": gpus_per_engine,
             "engine_gpus": best.engines * gpus_per_engine,
             "trainer_gpus": best.trainer_gpus,
         },
+        "enough_gpus": enough_gpus(run, best, gpus_per_engine),
         "running_rollouts": best.rates.running,
         "requests_per_engine": best.rates.requests_per_engine,
         "train_step_seconds": best.rates.train_step_seconds,
         "trainer_utilisation": best.rates.trainer_utilisation,
-        "inputs": asdict(inputs)
-        | asdict(run.workload)
+        "inputs": asdict(run.workload)
         | asdict(run.model)
         | {
+            "gpus": inputs.gpus,
+            "desktops": inputs.desktops,
+            "gpu": inputs.gpu,
+            "trainer_efficiency": inputs.trainer_efficiency,
+            "kept_share": inputs.kept_share,
+            "load_seconds": inputs.load_seconds,
             "gpus_per_engine": gpus_per_engine,
             "slots_per_engine": run.engine.slots,
             "rollouts_per_batch": run.rollouts_per_batch,
@@ -76,7 +85,7 @@ def forecast(recipe: Recipe, inputs: Inputs, rollouts_ahead: int) -> dict[str, A
 
 def run_of(recipe: Recipe, inputs: Inputs, rollouts_ahead: int) -> tuple[Run, int]:
     """Return what is fixed for all splits, and the number of GPUs per engine."""
-    kind, model, workload = gpu_kind(inputs.gpu), model_of(recipe, inputs), workload_of(recipe, inputs)
+    kind, model, workload = GPUS[inputs.gpu], model_of(recipe, inputs), workload_of(recipe, inputs)
     gpus_per_engine = inputs.gpus_per_engine or fewest_gpus(kind, model)
     users: list[Any] = [find(part.kind, part.name) for part in (recipe.credit, *recipe.loss.terms)]
     passes = passes_of(
@@ -88,12 +97,12 @@ def run_of(recipe: Recipe, inputs: Inputs, rollouts_ahead: int) -> tuple[Run, in
         model=model,
         workload=workload,
         engine=engine_cost(kind, gpus_per_engine, model, workload),
-        trainer=Trainer(kind=kind, mfu=inputs.mfu, passes=passes),
+        trainer=Trainer(kind=kind, trainer_efficiency=inputs.trainer_efficiency, passes=passes),
         sessions=inputs.desktops,
         rollouts_per_batch=recipe.rollouts_per_batch,
         rollouts_ahead=rollouts_ahead,
         kept_share=inputs.kept_share,
-        alternates=recipe.admission.schedule == "batch_synchronous",
+        schedule=recipe.admission.schedule,
         load_seconds=inputs.load_seconds,
     )
     return run, gpus_per_engine
@@ -109,12 +118,22 @@ def model_of(recipe: Recipe, inputs: Inputs) -> ModelSize:
 
 
 def workload_of(recipe: Recipe, inputs: Inputs) -> Workload:
-    """Return the workload. A value that the inputs lack is the recipe's limit, so that the forecast is pessimistic."""
-    response = inputs.response_tokens or recipe.rollout.max_tokens
+    """Return the workload. A value that the inputs lack is the recipe's limit, so that the forecast is pessimistic.
+
+    Raises `ConfigError` if prompt and response are longer than the context.
+    """
     context = inputs.context_tokens or recipe.engine.max_context_tokens
+    response = inputs.response_tokens or min(recipe.rollout.max_tokens, context)
+    prompt = inputs.prompt_tokens or max(context - response, 1)
+    if max(prompt, response) > context:
+        raise ConfigError(
+            f"a prompt of {prompt:,.0f} and a response of {response:,.0f} tokens do not fit a context of "
+            f"{context:,.0f} tokens",
+            "raise --context-tokens, or lower --prompt-tokens or --response-tokens",
+        )
     return Workload(
         turns=inputs.turns or recipe.rollout.max_turns,
-        prompt_tokens_per_turn=inputs.prompt_tokens or max(context - response, 1),
+        prompt_tokens_per_turn=prompt,
         response_tokens_per_turn=response,
         context_tokens=context,
         step_seconds=inputs.step_seconds,

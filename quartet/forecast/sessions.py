@@ -34,8 +34,8 @@ def batch_of(running: float, engines: int, cost: EngineCost, workload: Workload)
 
 
 def _root(per_engine: float, think: float, start: float, slope: float) -> float:
-    """Return b with `per_engine` = b (1 + think / T(b)) for T(b) = start + slope b, a quadratic equation."""
+    """Return b with `per_engine` = b (1 + think / T(b)) for T(b) = start + slope b: the positive root of
+    slope b² + linear b - per_engine start. Of its two forms, the one without cancellation is used."""
     linear = start + think - per_engine * slope
-    if not slope:
-        return per_engine * start / linear
-    return (-linear + math.sqrt(linear**2 + 4 * slope * per_engine * start)) / (2 * slope)
+    both = abs(linear) + math.sqrt(linear**2 + 4 * slope * per_engine * start)
+    return 2 * per_engine * start / both if linear > 0 else both / (2 * slope)

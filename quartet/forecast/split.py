@@ -12,6 +12,10 @@ from quartet.forecast.throughput import Rates, Run, rates
 
 MORE = 1.1
 """Factor on each resource in turn; the one that raises the rate most is the limit."""
+NEARLY = 0.999
+"""Share of the best rate from which a split counts as equally good, so that idle engines are not added."""
+ENOUGH = 0.99
+"""Share of the rate that fewer GPUs must still reach to be enough."""
 
 
 class Split(Struct, frozen=True, kw_only=True):
@@ -31,20 +35,35 @@ def splits(run: Run, gpus: int, gpus_per_engine: int) -> Iterator[Split]:
 
 
 def best_split(run: Run, gpus: int, gpus_per_engine: int) -> Split:
-    """Return the split with the highest rate; of equal ones that with the fewest engines. Raises `ConfigError`."""
-    found = max(splits(run, gpus, gpus_per_engine), key=lambda split: split.rates.rollouts_per_second, default=None)
-    if found is None:
-        fewest = gpus_per_engine + max(run.trainer.fewest_gpus(run.model), 1)
+    """Return the split with the fewest engines among those with `NEARLY` the highest rate.
+
+    Raises `ConfigError` if the GPUs do not hold an engine and a trainer.
+    """
+    found = list(splits(run, gpus, gpus_per_engine))
+    if not found:
+        for_training = max(run.trainer.fewest_gpus(run.model), 1)
         raise ConfigError(
-            f"{gpus} GPUs hold neither an engine ({gpus_per_engine}) and a trainer beside it",
-            f"give --gpus {fewest} or more, or another kind of GPU",
+            f"{gpus} GPUs are too few: an engine needs {gpus_per_engine}, and the trainer's state {for_training}",
+            f"give --gpus {gpus_per_engine + for_training} or more, or another kind of GPU",
         )
-    return found
+    highest = max(split.rates.rollouts_per_second for split in found)
+    return next(split for split in found if split.rates.rollouts_per_second >= NEARLY * highest)
 
 
-def limit(run: Run, split: Split) -> str:
-    """Return the resource of which 10 % more would raise the rate most: `desktops`, `admission`, `engines`,
-    `trainer`."""
+def enough_gpus(run: Run, split: Split, gpus_per_engine: int) -> int:
+    """Return the number of GPUs with which the engines of the split and a smaller trainer reach `ENOUGH` of its
+    rate."""
+    low, high = max(run.trainer.fewest_gpus(run.model), 1), split.trainer_gpus
+    while low < high:
+        middle = (low + high) // 2
+        enough = rates(run, split.engines, middle).rollouts_per_second >= ENOUGH * split.rates.rollouts_per_second
+        low, high = (low, middle) if enough else (middle + 1, high)
+    return split.engines * gpus_per_engine + low
+
+
+def limit(run: Run, split: Split) -> tuple[str, float]:
+    """Return the resource of which 10 % more would raise the rate most, and the factor by which it does: `desktops`,
+    `admission`, `engines`, `trainer`, or `loading` of weights at 1.1 times the speed."""
     grown: dict[str, Callable[[], Rates]] = {
         "desktops": lambda: _rates(replace(run, sessions=MORE * run.sessions), split),
         "admission": lambda: _rates(replace(run, rollouts_ahead=MORE * run.rollouts_ahead), split),
@@ -52,9 +71,11 @@ def limit(run: Run, split: Split) -> str:
         "trainer": lambda: _rates(
             replace(run, trainer=replace(run.trainer, kind=_faster_kind(run.trainer.kind))), split
         ),
+        "loading": lambda: _rates(replace(run, load_seconds=run.load_seconds / MORE), split),
     }
-    gains = {name: again().rollouts_per_second for name, again in grown.items()}
-    return max(gains, key=lambda name: gains[name])
+    gains = {name: again().rollouts_per_second / split.rates.rollouts_per_second for name, again in grown.items()}
+    most = max(gains, key=lambda name: gains[name])
+    return most, gains[most]
 
 
 def _rates(run: Run, split: Split) -> Rates:

@@ -1,5 +1,7 @@
 """Throughput of a run on one split of its devices, bounded by sessions, engines, admission and trainer."""
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from quartet.forecast.engine_cost import EngineCost
@@ -24,8 +26,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """Maximum number of admitted, untrained rollouts."""
     kept_share: float
     """Share of finished rollouts that the filters keep."""
-    alternates: bool
-    """True if generation and training alternate (`batch_synchronous`)."""
+    schedule: str
+    """Name of the schedule (`quartet/manager/schedule.py`)."""
     load_seconds: float
     """Time in which an engine loads new weights, once per train step, and answers nothing."""
 
@@ -36,7 +38,7 @@ class Rates(Struct, frozen=True, kw_only=True):
     rollouts_per_second: float
     """Finished rollouts, dropped ones included."""
     running: float
-    """Mean number of running rollouts; in a run whose generation and training alternate, during generation."""
+    """Mean number of running rollouts; with a schedule of whole batches, during generation."""
     requests_per_engine: float
     train_step_seconds: float
     trainer_utilisation: float
@@ -47,11 +49,12 @@ def rates(run: Run, engines: int, trainer_gpus: int) -> Rates:
     step_seconds = run.trainer.step_seconds(
         trainer_gpus, run.model, run.rollouts_per_batch * run.workload.trained_tokens
     )
-    rollouts_per_second = (
-        _alternating(run, engines, step_seconds) if run.alternates else _concurrent(run, engines, step_seconds)
-    )
+    rollouts_per_second = _RATES.get(run.schedule, _concurrent)(run, engines, step_seconds)
     steps_per_second = rollouts_per_second * run.kept_share / run.rollouts_per_batch
-    running = min(run.sessions, run.rollouts_ahead) if run.alternates else _running(run, engines, rollouts_per_second)
+    if run.schedule in _RATES:
+        running = min(run.sessions, _generating(run))
+    else:
+        running = _running(run, engines, rollouts_per_second)
     return Rates(
         rollouts_per_second=rollouts_per_second,
         running=running,
@@ -93,11 +96,23 @@ def _generated(run: Run, running: float, engines: int) -> float:
     return turns_per_second(min(running, run.sessions), engines, run.engine, run.workload) / run.workload.turns
 
 
+def _generating(run: Run) -> float:
+    """Return the number of rollouts of the batch in generation, with a schedule of whole batches."""
+    return run.rollouts_ahead - (run.rollouts_per_batch if run.schedule == "one_step_off" else 0)
+
+
 def _alternating(run: Run, engines: int, step_seconds: float) -> float:
     """Return the rate if a batch is generated, then trained. The slowest rollouts of a batch are neglected."""
     finished = run.rollouts_per_batch / run.kept_share
-    generation_seconds = finished / _generated(run, run.rollouts_ahead, engines)
+    generation_seconds = finished / _generated(run, _generating(run), engines)
     return finished / (generation_seconds + step_seconds + run.load_seconds)
+
+
+def _one_step_off(run: Run, engines: int, step_seconds: float) -> float:
+    """Return the rate if a batch is generated while the one before it is trained, and weights change between them."""
+    finished = run.rollouts_per_batch / run.kept_share
+    generation_seconds = finished / _generated(run, _generating(run), engines)
+    return finished / (max(generation_seconds, step_seconds) + run.load_seconds)
 
 
 def _concurrent(run: Run, engines: int, step_seconds: float) -> float:
@@ -109,3 +124,10 @@ def _concurrent(run: Run, engines: int, step_seconds: float) -> float:
         possible = _serving(run, middle) * _generated(run, _may_run(run, middle, step_seconds), engines)
         low, high = (middle, high) if middle <= possible else (low, middle)
     return low
+
+
+_RATES: dict[str, Callable[[Run, int, float], float]] = {
+    "batch_synchronous": _alternating,
+    "one_step_off": _one_step_off,
+}
+"""Rate with each schedule of whole batches; with the others, generation and training are concurrent."""

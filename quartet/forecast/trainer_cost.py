@@ -17,15 +17,15 @@ class Trainer(Struct, frozen=True, kw_only=True):
     """GPUs of one kind that train together."""
 
     kind: GpuKind
-    mfu: float
-    """Model FLOP utilisation: share of the peak that counts towards the model's own operations."""
+    trainer_efficiency: float
+    """Share of the peak that the passes reach, recomputation included."""
     passes: float
     """Operations per parameter and token, in units of one forward pass (2 per parameter and token)."""
 
     def step_seconds(self, gpus: int, model: ModelSize, tokens: float) -> float:
         """Return the duration of a train step on `tokens` tokens."""
         operations = 2 * self.passes * model.parameters * tokens
-        return operations / (gpus * self.kind.flops_per_second * self.mfu)
+        return operations / (gpus * self.kind.flops_per_second * self.trainer_efficiency)
 
     def fewest_gpus(self, model: ModelSize) -> int:
         """Return the smallest number of GPUs whose memory holds the state of training."""

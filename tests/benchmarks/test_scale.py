@@ -41,7 +41,7 @@ def scenario(*, engines: int = 1, sessions: int = 8, spread: Spread = Spread(), 
         kinds={"task": Kind(workload=WORKLOAD, spread=spread, max_turns=8)},
         model=ModelSize(parameters=8e9, kv_bytes_per_token=1e5),
         engines=[Engines(count=engines, gpu=GPUS["H100"], gpus_per_engine=1)],
-        trainer=Trainer(kind=GPUS["H100"], mfu=0.4, passes=4),
+        trainer=Trainer(kind=GPUS["H100"], trainer_efficiency=0.4, passes=4),
         trainer_gpus=64,
         sessions=sessions,
         recipe={
@@ -123,6 +123,17 @@ def test_no_request_is_lost_or_faster_than_alone(requests):
     assert all(seconds >= (0.5 + tokens * 0.011) * (1 - 1e-9) for seconds, tokens in spent)
     assert engine.request_seconds == pytest.approx(sum(seconds for seconds, _ in spent))
     assert engine.requests == 0
+
+
+def test_long_requests_take_more_of_the_memory():
+    """Memory for four short requests or two long ones: two long ones leave no room for a short one."""
+    clock = VirtualClock()
+    engine = VirtualEngine(clock, "engine", {"short": COST, "long": replace(COST, slots=2)})
+    order = list[str]()
+    for kind, tokens in (("long", 100), ("long", 50), ("short", 10)):
+        engine.generate(kind, tokens, lambda kind=kind: order.append(kind))
+    clock.run(lambda: len(order) == 3)
+    assert order == ["long", "short", "long"]
 
 
 def test_a_station_with_two_servers_takes_the_jobs_in_their_order():

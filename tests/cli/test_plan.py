@@ -2,9 +2,11 @@
 
 import json
 
+import pytest
 from click.testing import CliRunner
 
 from quartet.cli import cli
+from quartet.errors import ConfigError
 
 LARGE = ["--parameters", "7.6e9", "--kv-bytes-per-token", "57344", "--turns", "20", "--response-tokens", "200"]
 
@@ -41,3 +43,46 @@ def test_a_recipes_own_model_needs_one_engine():
 def test_the_summary_says_that_nothing_was_measured():
     shown = CliRunner().invoke(cli, ["plan", "miniwob", "--gpus", "8", "--desktops", "8"], catch_exceptions=False)
     assert "no measurement" in shown.output
+
+
+def test_the_summary_says_what_limits_and_what_to_change():
+    options = ["plan", "miniwob", "--gpus", "64", "--desktops", "500"]
+    shown = CliRunner().invoke(cli, options, catch_exceptions=False).output
+    assert "limited by: admission" in shown
+    assert "-> raise train.groups_per_batch or admission.max_lag" in shown
+    assert "GPUs reach 99 % of this rate" in shown
+    assert "give the means: --turns --prompt-tokens --response-tokens --context-tokens" in shown
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--gpus", "1"),
+        ("--gpus", "1000000000000"),
+        ("--desktops", "0"),
+        ("--gpu", "abacus"),
+        ("--parameters", "nan"),
+        ("--parameters", "inf"),
+        ("--turns", "0.5"),
+        ("--turns", "1e300"),
+        ("--step-seconds", "nan"),
+        ("--step-seconds", "-1"),
+        ("--kept-share", "0"),
+        ("--trainer-efficiency", "1.5"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused(option, value):
+    options = {"--gpus": "8", "--desktops": "8"} | {option: value}
+    result = CliRunner().invoke(cli, ["plan", "miniwob", *(word for pair in options.items() for word in pair)])
+    assert result.exit_code == 2
+    assert f"'{option}'" in result.output
+
+
+def test_a_response_longer_than_the_context_is_refused():
+    options = ["plan", "miniwob", "--gpus", "8", "--desktops", "8", "--response-tokens", "1e9"]
+    with pytest.raises(ConfigError, match="do not fit a context"):
+        CliRunner().invoke(cli, options, catch_exceptions=False)
+
+
+def test_environments_without_delay_are_planned():
+    assert plan("--gpus", "8", "--desktops", "8", "--gpu", "h100", "--step-seconds", "0", "--reset-seconds", "0")

@@ -11,7 +11,7 @@ from quartet.forecast.engine_cost import EngineCost, engine_cost, fewest_gpus
 from quartet.forecast.gpus import GPUS
 from quartet.forecast.model_size import ModelSize, read_model_size
 from quartet.forecast.sessions import batch_of, turns_per_second
-from quartet.forecast.split import best_split, limit, splits
+from quartet.forecast.split import ENOUGH, NEARLY, best_split, enough_gpus, limit, splits
 from quartet.forecast.throughput import Run, rates
 from quartet.forecast.trainer_cost import Trainer, passes_of
 from quartet.forecast.workload import Workload
@@ -38,12 +38,12 @@ RUN = Run(
     model=MODEL,
     workload=WORKLOAD,
     engine=COST,
-    trainer=Trainer(kind=GPUS["H100"], mfu=0.4, passes=3),
+    trainer=Trainer(kind=GPUS["H100"], trainer_efficiency=0.4, passes=3),
     sessions=100,
     rollouts_per_batch=64,
     rollouts_ahead=10_000,
     kept_share=1.0,
-    alternates=False,
+    schedule="rollout_wise",
     load_seconds=0.001,
 )
 
@@ -70,7 +70,7 @@ def test_littles_law(running, engines):
 
 
 def test_a_train_step_takes_six_operations_per_parameter_and_token():
-    trainer = Trainer(kind=GPUS["A100"], mfu=0.5, passes=3)
+    trainer = Trainer(kind=GPUS["A100"], trainer_efficiency=0.5, passes=3)
     assert trainer.step_seconds(8, MODEL, 1e6) == pytest.approx(6 * 8e9 * 1e6 / (8 * 312e12 * 0.5))
     assert passes_of(optimizer_epochs=1, activation_checkpointing=False, reference=False) == 4
     assert passes_of(optimizer_epochs=2, activation_checkpointing=True, reference=True) == 10
@@ -95,6 +95,11 @@ def test_a_mixture_of_experts_is_refused(tmp_path):
         read_model_size(tmp_path)
 
 
+def test_a_model_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="is not there"):
+        read_model_size(tmp_path / "model")
+
+
 def test_weights_must_leave_room_for_a_request():
     large = ModelSize(parameters=70e9, kv_bytes_per_token=3e5)
     with pytest.raises(ConfigError, match="no memory for a request"):
@@ -111,30 +116,70 @@ def test_decoding_reads_the_weights_once_for_all_requests():
 
 def test_the_limit_is_the_scarce_resource():
     fast = replace(RUN.trainer, kind=replace(RUN.trainer.kind, flops_per_second=1e20))
-    assert limit(replace(RUN, sessions=2), best_split(replace(RUN, sessions=2), 64, 1)) == "desktops"
-    assert limit(replace(RUN, rollouts_ahead=66), best_split(replace(RUN, rollouts_ahead=66), 64, 1)) == "admission"
+    assert limit(replace(RUN, sessions=2), best_split(replace(RUN, sessions=2), 64, 1))[0] == "desktops"
+    assert limit(replace(RUN, rollouts_ahead=66), best_split(replace(RUN, rollouts_ahead=66), 64, 1))[0] == "admission"
     few = replace(RUN, sessions=10_000, rollouts_ahead=1e6, trainer=fast)
-    assert limit(few, best_split(few, 4, 1)) == "engines"
-    slow = replace(RUN, trainer=replace(RUN.trainer, mfu=0.001))
-    assert limit(slow, best_split(slow, 4, 1)) == "trainer"
+    assert limit(few, best_split(few, 4, 1))[0] == "engines"
+    slow = replace(RUN, trainer=replace(RUN.trainer, trainer_efficiency=0.001))
+    assert limit(slow, best_split(slow, 4, 1))[0] == "trainer"
+
+
+def test_ten_percent_more_of_a_busy_trainer_give_ten_percent_more():
+    slow = replace(RUN, trainer=replace(RUN.trainer, trainer_efficiency=0.001))
+    assert limit(slow, best_split(slow, 4, 1))[1] == pytest.approx(1.1, rel=0.01)
+
+
+def test_loading_limits_where_engines_load_most_of_the_time():
+    loading = replace(RUN, load_seconds=1e6)
+    assert limit(loading, best_split(loading, 64, 1))[0] == "loading"
+
+
+def test_idle_gpus_are_not_added_to_the_engines():
+    few = replace(RUN, sessions=2)
+    best = best_split(few, 64, 1)
+    assert best.engines == 1
+    enough = enough_gpus(few, best, 1)
+    assert enough < 64
+    fewer = best_split(few, enough, 1).rates.rollouts_per_second
+    assert fewer >= ENOUGH * NEARLY * best.rates.rollouts_per_second
+
+
+@given(st.floats(1e-6, 1e6), st.floats(0, 1e6), st.floats(0, 1e3), st.floats(0, 1e3))
+def test_the_batch_solves_its_equation(per_engine, think, weights, prefill):
+    """n = b (1 + Z / T(b)), with memory for every request."""
+    cost = replace(COST, weights_seconds=weights, prefill_seconds=prefill, slots=10**9)
+    workload = replace(WORKLOAD, step_seconds=think, reset_seconds=0.0)
+    batch = batch_of(per_engine, 1, cost, workload)
+    assert batch * (1 + think / cost.turn_seconds(max(batch, 1.0))) == pytest.approx(per_engine)
 
 
 def test_a_trainer_that_limits_is_always_busy():
-    slow = replace(RUN, trainer=replace(RUN.trainer, mfu=0.001))
+    slow = replace(RUN, trainer=replace(RUN.trainer, trainer_efficiency=0.001))
     found = rates(slow, 2, 2)
     assert found.trainer_utilisation == pytest.approx(1)
     assert found.rollouts_per_second == pytest.approx(64 / found.train_step_seconds)
 
 
 def test_alternating_adds_the_times_of_generation_and_training():
-    run = replace(RUN, alternates=True, rollouts_ahead=64, load_seconds=7.0)
+    run = replace(RUN, schedule="batch_synchronous", rollouts_ahead=64, load_seconds=7.0)
     generation = 64 / (turns_per_second(64, 2, COST, WORKLOAD) / WORKLOAD.turns)
     found = rates(run, 2, 2)
     assert 64 / found.rollouts_per_second == pytest.approx(generation + found.train_step_seconds + 7.0)
 
 
+def test_one_step_off_takes_the_longer_of_generation_and_training():
+    run = replace(RUN, schedule="one_step_off", rollouts_ahead=128, load_seconds=7.0)
+    generation = 64 / (turns_per_second(64, 2, COST, WORKLOAD) / WORKLOAD.turns)
+    found = rates(run, 2, 2)
+    assert generation > found.train_step_seconds
+    assert 64 / found.rollouts_per_second == pytest.approx(generation + 7.0)
+    slow = replace(run, trainer=replace(RUN.trainer, trainer_efficiency=0.001))
+    found = rates(slow, 2, 2)
+    assert 64 / found.rollouts_per_second == pytest.approx(found.train_step_seconds + 7.0)
+
+
 def test_dropped_rollouts_are_generated_but_not_trained():
-    slow = replace(RUN, trainer=replace(RUN.trainer, mfu=0.001))
+    slow = replace(RUN, trainer=replace(RUN.trainer, trainer_efficiency=0.001))
     half = rates(replace(slow, kept_share=0.5), 2, 2)
     assert half.rollouts_per_second == pytest.approx(2 * rates(slow, 2, 2).rollouts_per_second)
 
@@ -143,14 +188,14 @@ def test_dropped_rollouts_are_generated_but_not_trained():
 @given(
     st.integers(3, 12),
     st.integers(1, 400),
-    st.integers(64, 2000),
-    st.booleans(),
+    st.integers(128, 2000),
+    st.sampled_from(["rollout_wise", "batch_synchronous", "one_step_off"]),
     st.sampled_from([1, 2, 4]),
 )
-def test_more_devices_never_reduce_the_throughput(gpus, desktops, ahead, alternates, gpus_per_engine):
-    run = replace(RUN, sessions=desktops, rollouts_ahead=ahead, alternates=alternates)
+def test_more_devices_never_reduce_the_throughput(gpus, desktops, ahead, schedule, gpus_per_engine):
+    run = replace(RUN, sessions=desktops, rollouts_ahead=ahead, schedule=schedule)
     gpus += gpus_per_engine
-    least = best_split(run, gpus, gpus_per_engine).rates.rollouts_per_second * (1 - 1e-6)
+    least = best_split(run, gpus, gpus_per_engine).rates.rollouts_per_second * NEARLY
     assert best_split(run, gpus + 1, gpus_per_engine).rates.rollouts_per_second >= least
     more = replace(run, sessions=desktops + 1)
     assert best_split(more, gpus, gpus_per_engine).rates.rollouts_per_second >= least
@@ -165,7 +210,7 @@ def test_every_split_uses_all_gpus_and_holds_the_trainers_state():
 
 
 def test_rollouts_that_a_slow_trainer_holds_back_do_not_run():
-    slow = replace(RUN, trainer=replace(RUN.trainer, mfu=0.001), load_seconds=0.0)
+    slow = replace(RUN, trainer=replace(RUN.trainer, trainer_efficiency=0.001), load_seconds=0.0)
     found = rates(slow, 2, 2)
     assert found.running < 100
     assert turns_per_second(found.running, 2, COST, WORKLOAD) / 10 == pytest.approx(found.rollouts_per_second)
