@@ -11,6 +11,7 @@ decide where they run; the script trains in the first three ways:
 | in one process each | the default | the modules run concurrently |
 | with two engines | `engine.replicas = 2` | a router sends each request to the engine with the least work |
 | with a database server | `ledger.url = "postgresql://..."` | the ledger can be on another machine |
+| on a Ray cluster | `runtime.kind = "ray"` | each module on a node with the resources that it needs |
 
 In each way no trajectory is lost or trained twice, and no token over the lag bound is trained on.
 """

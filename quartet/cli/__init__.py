@@ -25,6 +25,8 @@ COMMANDS = {
     "trace": "Write a run's timeline: a Chrome trace or a picture.",
     "sink": "Show a run in TensorBoard, W&B, Prometheus or OpenTelemetry.",
     "stop": "Stop a run cleanly.",
+    "join": "Add an engine, environment host or worker to an active run.",
+    "deploy": "Write a recipe's placement as manifests for Kubernetes or SkyPilot.",
     "compare": "Compare runs: success, cost, time to a target.",
     "report": "Write a page and pictures about runs.",
     "ledger": "Verify, audit, upgrade or tidy a run's ledger, export from it, import into it.",

@@ -48,6 +48,7 @@ def command(
     run_dir = run_dir or Path("runs") / resolved.name
     if dry_run:
         _show_plan(resolved, as_json)
+        _show_placement(resolved)
         _note_run_dir(resolved, run_dir, resume, fresh)
         _note_lacks(resolved, run_dir)
         return
@@ -57,6 +58,7 @@ def command(
     if summary is None:
         from quartet.runtime.run import run_recipe
 
+        _show_placement(resolved)
         served = _view(view, as_json)
         summary = run_recipe(resolved, run_dir, resume=resume, fresh=fresh, quiet=as_json, view=served)
     if as_json:
@@ -152,6 +154,15 @@ def _show_plan(recipe: Recipe, as_json: bool) -> None:
         f"{numbers['families']} task families, {numbers['train_tasks']} training tasks, "
         f"{numbers['evaluation_episodes']} held-out episodes per evaluation"
     )
+
+
+def _show_placement(recipe: Recipe) -> None:
+    """Print the resources of each module of a run that is placed on a cluster."""
+    if recipe.runtime.kind != "ray":
+        return
+    from quartet.runtime.placement import placement_plan, placement_table
+
+    say(placement_table(placement_plan(recipe)), err=True)
 
 
 def _names(choices: Sequence[Choice]) -> str:

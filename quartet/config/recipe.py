@@ -7,6 +7,7 @@ from pydantic import model_validator
 from quartet.config.choice import SeveralOf
 from quartet.config.control import Admission, Control
 from quartet.config.curation import Filter, Replay
+from quartet.config.placement import Placement
 from quartet.config.policies import ONE, Policies, PolicySource
 from quartet.config.rollouts import Engine, Env, Model, Rollout
 from quartet.config.running import Disk, Evaluation, Ledger, Observe, Runtime
@@ -50,6 +51,7 @@ class Recipe(Section):
     disk: Disk = Disk()
     ledger: Ledger = Ledger()
     runtime: Runtime = Runtime()
+    placement: Placement = Placement()
     sft: Sft = Sft()
 
     @model_validator(mode="after")
@@ -103,6 +105,16 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _workers_and_hosts_can_be_placed(self) -> "Recipe":
+        if max(self.rollout.workers, self.env.hosts) > 1 and self.runtime.kind == "synchronous":
+            raise ValueError("rollout.workers and env.hosts above 1 need runtime.kind = 'processes' -> set it")
+        if self.env.hosts > 1 and self.runtime.env_port:
+            raise ValueError(
+                "several environment hosts cannot listen on runtime.env_port -> set it to 0 for any free ports"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _several_policies_can_be_placed(self) -> "Recipe":
         if len(self.policies) > 1 and self.runtime.kind == "synchronous":
             raise ValueError("several policies need runtime.kind = 'processes' -> set it")
@@ -150,15 +162,30 @@ class Recipe(Section):
         return batches * self.train.groups_per_batch
 
     @property
+    def sessions(self) -> int:
+        """Number of environment sessions of the recipe's hosts, without hosts that join a run."""
+        return self.env.sessions * self.env.hosts
+
+    @property
     def most_identical_errors(self) -> int:
         """Number of consecutive rollouts with the same error at which the run stops. It is high enough that a single
         crash of the environment, which ends all sessions at once, does not stop the run."""
-        return max(self.rollout.max_identical_errors, 2 * self.env.sessions)
+        return max(self.rollout.max_identical_errors, 2 * self.sessions)
 
     @property
     def engine_modules(self) -> list[str]:
         """Names of the engine processes: `engine`, `engine-2`, ..."""
-        return ["engine", *(f"engine-{number}" for number in range(2, self.engine.replicas + 1))]
+        return _numbered("engine", self.engine.replicas)
+
+    @property
+    def env_modules(self) -> list[str]:
+        """Names of the environment hosts: `env`, `env-2`, ..."""
+        return _numbered("env", self.env.hosts)
+
+    @property
+    def worker_modules(self) -> list[str]:
+        """Names of the rollout workers: `worker`, `worker-2`, ..."""
+        return _numbered("worker", self.rollout.workers)
 
     @property
     def trainer_modules(self) -> dict[str, str]:
@@ -167,10 +194,19 @@ class Recipe(Section):
         return {f"trainer-{name}": name for name in names} if len(names) > 1 else {"trainer": names[0]}
 
     @property
+    def serving_modules(self) -> list[str]:
+        """Names of the module processes that an evaluation needs; training needs the trainers in addition."""
+        return [*self.env_modules, *self.engine_modules, *self.worker_modules, "manager"]
+
+    @property
     def modules(self) -> list[str]:
         """Names of all module processes that training starts."""
         sinks = [f"sink-{sink.name}" for sink in self.observe.sinks]
-        return ["env", *self.engine_modules, "worker", "manager", *self.trainer_modules, *sinks]
+        return [*self.serving_modules, *self.trainer_modules, *sinks]
+
+
+def _numbered(role: str, count: int) -> list[str]:
+    return [role, *(f"{role}-{number}" for number in range(2, count + 1))]
 
 
 RESUMABLE_SETTINGS = (
@@ -187,7 +223,9 @@ RESUMABLE_SETTINGS = (
     "train.train_steps_per_checkpoint",
     "train.starved_timeout_seconds",
     "env.sessions",
+    "env.hosts",
     "env.step_timeout_seconds",
+    "rollout.workers",
     "rollout.lease_seconds",
     "rollout.episode_timeout_seconds",
     "rollout.max_identical_errors",
@@ -199,6 +237,7 @@ RESUMABLE_SETTINGS = (
     "observe",
     "disk",
     "runtime",
+    "placement",
     "engine",
 )
 """Settings that may change at `--resume`. A change of another setting is an error, since the run would mix two

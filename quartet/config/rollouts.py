@@ -34,7 +34,11 @@ class Env(Choice):
     families: list[str] = []
     """Task families to use; empty means all of the environment's."""
     sessions: Positive = 8
-    """Number of concurrent environment sessions, which is also the number of concurrent rollouts."""
+    """Number of concurrent environment sessions of each environment host. The sum over all hosts is the number of
+    concurrent rollouts."""
+    hosts: Positive = 1
+    """Number of environment hosts. Workers deal their sessions over them; if a host ends, its rollouts are tried again
+    at the others."""
     screenshots: bool = True
     """Take a picture of each observation, if the environment can, and keep it in the trajectory."""
     step_timeout_seconds: PositiveFloat = 20.0
@@ -103,8 +107,10 @@ class Brancher(Choice):
 
 
 class Rollout(Section):
-    """Rollout service: agent loop, sampling, leases."""
+    """Rollout service: workers, agent loop, sampling, leases."""
 
+    workers: Positive = 1
+    """Number of rollout workers, which share the sessions of all environment hosts equally."""
     loop: Loop = Loop()
     """Conversion of observations to prompts and of responses to actions."""
     history: History = History()

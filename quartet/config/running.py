@@ -120,13 +120,14 @@ class Tls(Section):
 class Runtime(Section):
     """Processes of the modules."""
 
-    kind: Literal["processes", "synchronous"] = "processes"
-    """`processes`: one process per module. `synchronous`: one process and one thread, in which generation and training
-    alternate; runs with the same seed are then bit-identical. No other process watches its heartbeats, so it waits for
-    ever if an environment or the trainer hangs."""
+    kind: Literal["processes", "ray", "synchronous"] = "processes"
+    """`processes`: one process per module, on this machine. `ray`: the same processes on a Ray cluster, placed by
+    `[placement]`. `synchronous`: one process and one thread, in which generation and training alternate; runs with the
+    same seed are then bit-identical. No other process watches its heartbeats, so it waits for ever if an environment or
+    the trainer hangs."""
     start_method: Literal["forkserver", "spawn"] = "forkserver"
     """`forkserver` (Linux): modules are forked from a process with preloaded imports, so that a restart takes two or
-    three seconds. `spawn`: each module is a new Python process; other systems always use this method."""
+    three seconds. `spawn`: each module is a new Python process; other systems, and Ray, always use this method."""
     max_restarts_per_module: Annotated[int, Field(ge=0)] = 20
     """Maximum number of restarts of a module. The run ends when the module dies once more."""
     max_restart_delay_seconds: PositiveFloat = 8.0

@@ -1,4 +1,4 @@
-"""Client of a run's engines for one policy: a router over the engines, whose addresses are in the ledger.
+"""Clients of a run's engines for one policy, behind a router. The engines' addresses are in the ledger.
 
 A run with a single engine has a router too, which finds the engine again after a restart.
 """
@@ -22,22 +22,30 @@ of its time is over. So at least this share of the lease remains when a request 
 the lease ends."""
 
 
-def connect(recipe: Recipe, ledger: Ledger) -> Router:
-    """Return a client of all engines of the run, for the ledger's policy. The caller closes it."""
-    seconds = LEASE_SHARE * recipe.rollout.lease_seconds
-    token, tls = run_token(ledger.run_dir), client_tls(recipe.runtime.tls.trusted)
-    engines = {
-        name: HttpEngine(
-            partial(_url, ledger, name),
-            token=token,
+class EngineClients:
+    """Clients of the run's engines for one policy, behind a router that follows the members of the run."""
+
+    def __init__(self, recipe: Recipe, ledger: Ledger) -> None:
+        self._recipe, self._ledger = recipe, ledger
+        self._seconds = LEASE_SHARE * recipe.rollout.lease_seconds
+        self._token, self._tls = run_token(ledger.run_dir), client_tls(recipe.runtime.tls.trusted)
+        engines = {name: self._client(name) for name in recipe.engine_modules}
+        self.router = Router(engines, deadline_seconds=self._seconds)
+
+    async def follow_members(self) -> None:
+        """Route over the engines of the recipe and those that have joined the run and not left it."""
+        joined = (member.module for member in self._ledger.modules.members("engine"))
+        await self.router.follow({*self._recipe.engine_modules, *joined}, self._client)
+
+    def _client(self, name: str) -> HttpEngine:
+        return HttpEngine(
+            partial(_url, self._ledger, name),
+            token=self._token,
             deadline_seconds=TIMEOUT_SECONDS,
-            silence_seconds=seconds,
-            model=ledger.policy,
-            tls=tls,
+            silence_seconds=self._seconds,
+            model=self._ledger.policy,
+            tls=self._tls,
         )
-        for name in recipe.engine_modules
-    }
-    return Router(engines, deadline_seconds=seconds)
 
 
 def _url(ledger: Ledger, module: str) -> str | None:

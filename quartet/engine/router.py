@@ -10,7 +10,7 @@ import asyncio
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -53,6 +53,11 @@ class Replica:
         finally:
             del self.requests[request_id]
 
+    async def close(self) -> None:
+        if self.probe is not None:
+            self.probe.cancel()
+        await self.engine.close()
+
 
 class Router:
     """`Engine` over several engines that serve the same policy.
@@ -72,9 +77,20 @@ class Router:
         """
         self._replicas = {name: Replica(name, engine) for name, engine in engines.items()}
         self._deadline_seconds, self._probe_seconds = deadline_seconds, probe_seconds
+        self._leaving: list[Replica] = []
         self._homes: OrderedDict[str, str] = OrderedDict()
         self._in_flight: set[str] = set()
         self._aborted: set[str] = set()
+
+    async def follow(self, names: Set[str], connect: Callable[[str], Engine]) -> None:
+        """Route over the engines `names` from now on. An engine that is left out gets no further requests, and is
+        closed when its last request has ended."""
+        for name in names - self._replicas.keys():
+            self._replicas[name] = Replica(name, connect(name))
+        self._leaving += [self._replicas.pop(name) for name in self._replicas.keys() - names]
+        for replica in [replica for replica in self._leaving if not replica.requests]:
+            self._leaving.remove(replica)
+            await replica.close()
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
         """Sample a response, at several engines if necessary.
@@ -116,7 +132,7 @@ class Router:
     async def abort(self, request_id: str) -> None:
         """End a request early, at the engine that runs it."""
         self._aborted |= {request_id} & self._in_flight
-        for replica in self._replicas.values():
+        for replica in (*self._replicas.values(), *self._leaving):
             if request_id in replica.requests:
                 await replica.engine.abort(request_id)
 
@@ -134,10 +150,8 @@ class Router:
         return min(versions)
 
     async def close(self) -> None:
-        for replica in self._replicas.values():
-            if replica.probe is not None:
-                replica.probe.cancel()
-            await replica.engine.close()
+        for replica in (*self._replicas.values(), *self._leaving):
+            await replica.close()
 
     async def _find(self, request: GenerateRequest, deadline: float) -> Replica | None:
         """Return the engine with the least work; wait while no engine is up. Return None if the request is aborted.

@@ -1,12 +1,14 @@
-"""Client of an environment host for rollout workers: an `EnvPool` over WebSocket.
+"""Client of the environment hosts for rollout workers: an `EnvPool` over WebSocket.
 
-A host may restart on another port, so its address is read at every connection. If a connection is lost between two
-episodes, the next `reset` opens a new one. If it is lost within an episode, an `EnvError` is raised.
+Sessions are dealt over the hosts. Hosts may join, leave, or restart on another port, so their addresses are read at
+every connection. If a connection is lost between two episodes, the next `reset` opens a new one, perhaps to another
+host. If it is lost within an episode, an `EnvError` is raised.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from ssl import SSLContext
 from typing import TypeVar
 
@@ -43,6 +45,8 @@ from quartet.types import Action, Observation, StepResult, Task
 
 T = TypeVar("T", bound=Struct)
 RETRY_SECONDS = 0.1
+AVOID_SECONDS = 10.0
+"""Time for which a host that was full or did not answer is tried after the others."""
 GRACE_SECONDS = 5.0
 """Margin over the host's own request timeout before the host is considered dead."""
 
@@ -54,36 +58,61 @@ class ConnectionLostError(EnvError):
 
 
 class Dialer:
-    """Factory of connections to the host's current address."""
+    """Factory of connections to the current addresses of the hosts.
+
+    A connection goes to the host with the fewest connections of this process. If that host is full or does not answer,
+    the others are tried, and for `AVOID_SECONDS` the host comes last.
+    """
 
     def __init__(
         self,
-        url: Callable[[], str | None],
+        urls: Callable[[], Collection[str]],
         token: str,
         connect_timeout_seconds: float,
         tls: SSLContext | None = None,
     ) -> None:
-        self._url, self._connect_timeout_seconds, self._tls = url, connect_timeout_seconds, tls
+        self._urls, self._connect_timeout_seconds, self._tls = urls, connect_timeout_seconds, tls
+        self._sockets: list[tuple[str, ClientWebSocketResponse]] = []
+        self._dialing, self._failed_at = Counter[str](), dict[str, float]()
         self._headers = bearer(token)
         self._http: ClientSession | None = None
 
     async def dial(self) -> ClientWebSocketResponse:
-        """Connect, retrying until the deadline. Raise `EnvError` with the last failure, or `SetupError` if the host
-        runs another version of Quartet."""
+        """Connect, retrying until the deadline. Raise `EnvError` with the last failure, or `SetupError` if a host runs
+        another version of Quartet."""
         deadline = time.monotonic() + self._connect_timeout_seconds
         while True:
             try:
-                return await self._dial_once()
+                return await self._dial_any()
             except EnvError as error:
                 if time.monotonic() > deadline:
                     advice = "see `quartet status` and the log of the environment host"
                     raise EnvError(f"{error.what} (tried for {self._connect_timeout_seconds:g} s)", advice) from error
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _dial_once(self) -> ClientWebSocketResponse:
-        url = self._url()
-        if url is None:
-            raise EnvError("no environment host has started yet")
+    async def _dial_any(self) -> ClientWebSocketResponse:
+        failure = EnvError("no environment host has started yet")
+        for url in self._best_first():
+            self._dialing[url] += 1
+            try:
+                socket = await self._dial_once(url)
+            except EnvError as error:
+                failure, self._failed_at[url] = error, time.monotonic()
+            else:
+                self._sockets.append((url, socket))
+                return socket
+            finally:
+                self._dialing[url] -= 1
+        raise failure
+
+    def _best_first(self) -> list[str]:
+        """Return the addresses of the hosts, sorted by recent failures and by the number of open connections."""
+        self._sockets = [(url, socket) for url, socket in self._sockets if not socket.closed]
+        connections = self._dialing + Counter(url for url, _ in self._sockets)
+        avoided = {url for url, at in self._failed_at.items() if time.monotonic() - at < AVOID_SECONDS}
+        return sorted(self._urls(), key=lambda url: (url in avoided, connections[url]))
+
+    async def _dial_once(self, url: str) -> ClientWebSocketResponse:
         # No total timeout: a connection lasts as long as its worker.
         self._http = self._http or ClientSession(timeout=ClientTimeout(total=None), headers=self._headers)
         socket: ClientWebSocketResponse | None = None
@@ -192,11 +221,11 @@ class RemoteEnv:
 
 
 class RemoteEnvPool:
-    """Pool of at most `capacity` sessions of the host at `url()`, connected on first use and reused."""
+    """Pool of at most `capacity` sessions of the hosts at `urls()`, connected on first use and reused."""
 
     def __init__(
         self,
-        url: Callable[[], str | None],
+        urls: Callable[[], Collection[str]],
         capacity: int,
         *,
         token: str = "",
@@ -204,10 +233,28 @@ class RemoteEnvPool:
         connect_timeout_seconds: float = 15.0,
         tls: SSLContext | None = None,
     ) -> None:
-        self._dialer = Dialer(url, token, connect_timeout_seconds, tls)
+        self._dialer = Dialer(urls, token, connect_timeout_seconds, tls)
         self._request_timeout_seconds = request_timeout_seconds
+        self._capacity, self._surplus = capacity, 0
         self._free = asyncio.Semaphore(capacity)
         self._idle: list[RemoteEnv] = []
+
+    async def resize(self, capacity: int) -> None:
+        """Change the number of sessions. Sessions in use beyond it are closed when they are released."""
+        while self._capacity < capacity:
+            self._capacity += 1
+            if self._surplus:
+                self._surplus -= 1
+            else:
+                self._free.release()
+        while self._capacity > capacity:
+            self._capacity -= 1
+            if self._free.locked():
+                self._surplus += 1
+            else:
+                await self._free.acquire()
+                if self._idle:
+                    await self._idle.pop().close()
 
     async def acquire(self) -> Env:
         await self._free.acquire()
@@ -221,12 +268,15 @@ class RemoteEnvPool:
 
     async def release(self, env: Env, *, healthy: bool) -> None:
         try:
-            if healthy and isinstance(env, RemoteEnv):
+            if healthy and isinstance(env, RemoteEnv) and not self._surplus:
                 self._idle.append(env)
             else:
                 await env.close()
         finally:
-            self._free.release()
+            if self._surplus:
+                self._surplus -= 1
+            else:
+                self._free.release()
 
     async def close(self) -> None:
         for env in self._idle:

@@ -115,9 +115,12 @@ class EnvHost:
             await socket.send_str(answer)
 
 
-async def run_env_host(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None:
-    """Run the environment host as a process until `stop` is set. Raises `SetupError` if it cannot start."""
-    with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, "env") as recorder:
+async def run_env_host(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module: str = "env") -> None:
+    """Run the environment host named `module` (`Recipe.env_modules`) as a process until `stop` is set.
+
+    Raises `SetupError` if it cannot start.
+    """
+    with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, module) as recorder:
         pool, runtime = make_pool(recipe.env), recipe.runtime
         host = EnvHost(
             pool,
@@ -135,9 +138,9 @@ async def run_env_host(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> No
             # An environment that cannot run at all (no browser) ends this process with advice, before a rollout fails.
             await pool.release(await pool.acquire(), healthy=True)
             await host.start(runtime.env_port)
-            await _report(
-                host, recipe.env.sessions, Presence(ledger.modules, "env", url=host.url, recorder=recorder), stop
-            )
+            capacity = recipe.env.sessions
+            presence = Presence(ledger.modules, module, url=host.url, capacity=capacity, recorder=recorder)
+            await _report(host, capacity, presence, stop)
         finally:
             await host.stop()
 

@@ -116,6 +116,8 @@ MIGRATIONS: dict[int, tuple[str | dict[str, str], ...]] = {
         "DROP INDEX trajectories_by_screenshots",
         "ALTER TABLE trajectories DROP COLUMN screenshots_blob",
         "ALTER TABLE trajectories DROP COLUMN screenshots_bytes",
+        "ALTER TABLE modules ADD COLUMN capacity INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE modules ADD COLUMN live_until FLOAT",
     ),
 }
 """Schema version -> SQL statements that migrate a ledger from this version to the next. A statement may differ by SQL

@@ -1,12 +1,24 @@
-"""Heartbeats of the modules: state, current wait, and URL. Implements `telemetry.presence.ReportSink`."""
+"""Heartbeats of the modules: state, current wait, URL and capacity. Implements `telemetry.presence.ReportSink`.
 
+A heartbeat makes its module a member of the run until a deadline. Members are found by their role, so engines, workers
+and environment hosts may join and leave a run.
+"""
+
+import itertools
 import os
+from collections.abc import Collection
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
-from quartet.ledger.rows import ModuleRow
+from quartet.ledger.rows import Member, ModuleRow
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import modules
+from quartet.types.phase import STARTING
+
+LIVE_SECONDS = 20.0
+"""Time without heartbeats after which a module is no member any more. A working module sends one per second."""
 
 
 class Modules:
@@ -25,6 +37,7 @@ class Modules:
         since: float,
         waiting_seconds: float,
         url: str,
+        capacity: int = 0,
     ) -> None:
         """Record a heartbeat of the calling process. Waiting times add up over all processes of a module."""
         now, pid = self._db.clock(), os.getpid()
@@ -37,8 +50,10 @@ class Modules:
             "since": since,
             "beat_at": now,
             "waiting_seconds": waiting_seconds,
+            "capacity": capacity,
         }
         with self._db.write_beside() as connection:
+            said["live_until"] = self._db.now(connection) + LIVE_SECONDS
             mine = sa.select(modules).where(modules.c.module == module).with_for_update()
             before = connection.execute(mine).one_or_none()
             if before is None:
@@ -77,8 +92,78 @@ class Modules:
             for row in rows
         ]
 
+    def members(self, role: str) -> list[Member]:
+        """Return the members of one role, `engine`, `env` or `worker`, sorted by name."""
+        with self._db.read() as connection:
+            return [
+                Member(module=row.module, url=row.url, capacity=row.capacity)
+                for row in connection.execute(_members(role).order_by(modules.c.module))
+            ]
+
+    def sessions(self) -> int:
+        """Return the number of sessions that all environment hosts of the run serve at once; 0 before any has
+        started."""
+        return sum(member.capacity for member in self.members("env"))
+
+    def join(self, role: str, taken: Collection[str]) -> str:
+        """Reserve a name for a module that joins the run, such as `engine-3`, and return it.
+
+        `taken` are the names of the recipe's modules, which need not have reported yet.
+        """
+        with self._db.write() as connection:
+            used = {*taken, *connection.execute(sa.select(modules.c.module).where(_of_role(role))).scalars()}
+            name = next(name for n in itertools.count(2) if (name := f"{role}-{n}") not in used)
+            now = self._db.clock()
+            durations = dict.fromkeys(("waiting_seconds", "former_waiting_seconds", "former_alive_seconds"), 0.0)
+            empty = {"url": "", "state": STARTING, "waiting_for": "", "ends_when": ""}
+            times = {"since": now, "beat_at": now, "started_at": now, **durations}
+            connection.execute(sa.insert(modules).values(module=name, pid=os.getpid(), **empty, **times))
+            self._db.record(connection, "module_joined", module=name)
+        return name
+
+    def leave(self, module: str) -> None:
+        """End the membership of a module that stops, so that others stop using it at once."""
+        with self._db.write() as connection:
+            self._end(connection, modules.c.module == module)
+
+    def expire(self) -> list[str]:
+        """End the membership of modules whose heartbeats have stopped for too long. Return their names."""
+        with self._db.read() as connection:
+            silent = modules.c.live_until < self._db.now(connection)
+            if not connection.execute(sa.select(modules.c.module).where(silent).limit(1)).first():
+                return []
+        with self._db.write() as connection:
+            return self._end(connection, silent)
+
+    def end_all(self) -> None:
+        """End all memberships. Call it when a run starts or resumes, when no module is alive."""
+        with self._db.write() as connection:
+            connection.execute(sa.update(modules).values(live_until=None))
+
+    def _end(self, connection: Connection, condition: sa.ColumnElement[bool]) -> list[str]:
+        ended = connection.execute(sa.select(modules.c.module).where(condition, modules.c.live_until.is_not(None)))
+        names = sorted(ended.scalars())
+        connection.execute(sa.update(modules).where(modules.c.module.in_(names)).values(live_until=None))
+        for name in names:
+            self._db.record(connection, "module_left", module=name)
+        return names
+
     def url(self, module: str) -> str | None:
         """Return the URL that a module reported, or None. The module may have died since."""
         query = sa.select(modules.c.url).where(modules.c.module == module)
         with self._db.read() as connection:
             return connection.execute(query).scalar() or None
+
+
+def _of_role(role: str) -> sa.ColumnElement[bool]:
+    """Condition for the modules `ROLE`, `ROLE-2`, ..."""
+    return sa.or_(modules.c.module == role, modules.c.module.startswith(f"{role}-", autoescape=True))
+
+
+def _members(role: str) -> sa.Select[Any]:
+    return sa.select(modules).where(_of_role(role), modules.c.live_until.is_not(None))
+
+
+def member_names(connection: Connection, role: str) -> list[str]:
+    """Return the names of the members of one role, inside the caller's transaction."""
+    return [row.module for row in connection.execute(_members(role))]

@@ -20,6 +20,15 @@ class AppendOutcome(StrEnum):
     """The trajectory is unfinished and was recycled too often, so the rollout is cancelled."""
 
 
+class Member(Struct, frozen=True, kw_only=True):
+    """Module that takes part in the run now: its heartbeats have not stopped."""
+
+    module: str
+    url: str
+    capacity: int
+    """Sessions that an environment host serves at once; 0 for other modules."""
+
+
 class ModuleRow(Struct, frozen=True, kw_only=True):
     """Last report of a module. Durations sum over all its processes in this run; times are in Unix seconds."""
 

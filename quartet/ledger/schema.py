@@ -338,6 +338,8 @@ modules = Table(
     Column("waiting_seconds", Float, nullable=False),  # of this process
     Column("former_waiting_seconds", Float, nullable=False),  # of the module's earlier processes
     Column("former_alive_seconds", Float, nullable=False),
+    Column("capacity", Integer, nullable=False, default=0),  # sessions that an environment host serves at once
+    Column("live_until", Float),  # by the clock of leases; null once the module has left or was silent for too long
 )
 
 events = Table(

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from quartet.ledger.modules import member_names
 from quartet.ledger.policy_rows import ancestry_of, newest
 from quartet.ledger.schema import run_values
 from quartet.ledger.values import policy_key, read_value
@@ -26,8 +27,12 @@ def engine_key(engine: str, name: str, policy: str) -> str:
 
 
 def reported(connection: Connection, policy: str, name: str) -> list[int | None]:
-    """Return the version that each engine reported as `name`; None for an engine without a report."""
-    engines = read_value(connection, ENGINES, [FIRST_ENGINE])
+    """Return the version that each engine reported as `name`; None for an engine without a report.
+
+    The engines are those of the recipe, and those that joined the run.
+    """
+    expected = read_value(connection, ENGINES, [FIRST_ENGINE])
+    engines = dict.fromkeys([*expected, *member_names(connection, FIRST_ENGINE)])
     return [read_value(connection, engine_key(engine, name, policy)) for engine in engines]
 
 

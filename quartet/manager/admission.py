@@ -79,7 +79,7 @@ class Admission:
             # After a restart an engine may serve the newest policy while groups of the previous one are unfinished.
             return Capacity(groups=0, waiting_for="older groups", ends_when="the groups of the previous policy end")
         load = Load(
-            sessions=self._recipe.env.sessions,
+            sessions=self._ledger.modules.sessions() or self._recipe.sessions,
             rollouts_per_group=self._rollouts_per_group,
             queued=sizes.rollouts[RolloutState.QUEUED],
             open_groups=sizes.groups[GroupState.OPEN],

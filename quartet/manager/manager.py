@@ -115,6 +115,7 @@ class DataManager:
         return self._admit() | changed
 
     def _expire(self) -> bool:
+        self._ledger.modules.expire()
         rollouts = self._ledger.rollouts.expire(self._recipe.rollout.max_attempts)
         return bool(self._ledger.batches.expire()) | bool(rollouts)
 

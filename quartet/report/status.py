@@ -178,7 +178,7 @@ class StatusReader:
 
     def _processes(self) -> list[str]:
         """Return the modules that a run of the recipe starts as processes; none if the recipe is not known."""
-        return self.recipe.modules if self.recipe and self.recipe.runtime.kind == "processes" else []
+        return self.recipe.modules if self.recipe and self.recipe.runtime.kind != "synchronous" else []
 
 
 def _not_started(module: str) -> ModuleStatus:

@@ -1,4 +1,5 @@
-"""Rollout worker: run one rollout per environment session concurrently, each in its own coroutine.
+"""Rollout worker: run one rollout per environment session concurrently, each in its own coroutine. Several workers
+share the sessions of all environment hosts (`members.py`).
 
 A slot acquires a session, claims a queued rollout, runs it (`runner.py`), and repeats. A slot waits neither for a batch
 nor for other rollouts of its task. A rollout that is paused is recalled and requeued with its sampled tokens. A rollout
@@ -8,7 +9,7 @@ that is no longer needed is recalled and not requeued.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from quartet.access.place import client_tls
@@ -24,6 +25,7 @@ from quartet.policy.renderer import Renderer
 from quartet.registry import build
 from quartet.rollout.attempt import recall_unwanted
 from quartet.rollout.client import Model
+from quartet.rollout.members import Members
 from quartet.rollout.runner import RolloutRunner
 from quartet.telemetry.activities import WAIT
 from quartet.telemetry.presence import Presence
@@ -49,7 +51,10 @@ class RolloutWorker:
         pool: EnvPool,
         recorder: Recorder,
         presence: Presence,
+        members: Members | None = None,
     ) -> None:
+        """Run rollouts in `env.sessions` slots, or in as many as `members` says."""
+        self._members = members
         self._recipe, self._ledger, self._pool = recipe, ledger, pool
         self._recorder, self._presence = recorder, presence
         self._runner = RolloutRunner(recipe, ledger, models, pool, recorder)
@@ -69,11 +74,15 @@ class RolloutWorker:
 
     async def _run(self, stop: asyncio.Event, notifications: Subscription) -> None:
         async with asyncio.TaskGroup() as group:
-            lanes = [f"session {number}" for number in range(self._recipe.env.sessions)]
-            tasks = [group.create_task(self._work(lane)) for lane in lanes]
-            tasks += [group.create_task(self._report()), group.create_task(self._listen(notifications))]
-            await stop.wait()
-            for task in tasks:
+            tasks = [group.create_task(self._report()), group.create_task(self._listen(notifications))]
+            slots: list[asyncio.Task[None]] = []
+            while not stop.is_set():
+                wanted = await self._members.look() if self._members else self._recipe.env.sessions
+                new = range(len(slots), wanted)  # of fewer sessions than slots, the pool lets some slots wait
+                slots += [group.create_task(self._work(f"session {number}")) for number in new]
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), REPORT_SECONDS)
+            for task in (*tasks, *slots):
                 task.cancel()
 
     async def run_queued(self, after_each: Callable[[], None] = lambda: None) -> int:
@@ -164,27 +173,30 @@ class RolloutWorker:
         self._presence.beat()
 
 
-async def run_worker(recipe: Recipe, run_dir: Path, stop: asyncio.Event) -> None:
-    """Run the rollout module as a process until `stop` is set; find engine and environment host through the ledger."""
-    from quartet.engine.connect import connect
+async def run_worker(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module: str = "worker") -> None:
+    """Run the rollout worker named `module` (`Recipe.worker_modules`) as a process until `stop` is set; find engines
+    and environment hosts through the ledger."""
+    from quartet.engine.connect import EngineClients
 
-    with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, "worker") as recorder:
-        engines = {name: connect(recipe, ledger.of(name)) for name in (*ledger.trained, *ledger.frozen)}
+    with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, module) as recorder:
+        clients = {name: EngineClients(recipe, ledger.of(name)) for name in (*ledger.trained, *ledger.frozen)}
         pool = RemoteEnvPool(
-            lambda: ledger.modules.url("env"),
+            lambda: [member.url for member in ledger.modules.members("env") if member.url],
             recipe.env.sessions,
             token=run_token(run_dir),
             request_timeout_seconds=recipe.env.step_timeout_seconds,
             tls=client_tls(recipe.runtime.tls.trusted),
         )
         try:
-            presence = Presence(ledger.modules, "worker", recorder=recorder)
-            models = {name: Model(engine, make_renderer(recipe, ledger.of(name))) for name, engine in engines.items()}
-            await RolloutWorker(recipe, ledger, models, pool, recorder, presence).run(stop)
+            presence = Presence(ledger.modules, module, recorder=recorder)
+            renderers = {name: make_renderer(recipe, ledger.of(name)) for name in clients}
+            models = {name: Model(one.router, renderers[name]) for name, one in clients.items()}
+            members = Members(ledger, module, pool, list(clients.values()))
+            await RolloutWorker(recipe, ledger, models, pool, recorder, presence, members).run(stop)
         finally:
             await pool.close()
-            for engine in engines.values():
-                await engine.close()
+            for one in clients.values():
+                await one.router.close()
 
 
 def make_renderer(recipe: Recipe, ledger: Ledger) -> Renderer:

@@ -29,6 +29,7 @@ def check_recipe(recipe: Recipe) -> None:
         _check_positions(recipe, folder, place)
         _check_pictures(recipe, folder, place)
     _backend(recipe).check_use(trains=False)
+    _check_ray(recipe)
     _check_demonstrations(recipe)
     if recipe.evaluation.supervised_control and not Path(recipe.sft.data).is_file():
         raise ConfigError(
@@ -94,6 +95,14 @@ def _check_ranks(recipe: Recipe) -> None:
                 "models are trained by one process",
                 "set train.processes=1",
             )
+
+
+def _check_ray(recipe: Recipe) -> None:
+    """Raise `SetupError` if the run is placed by Ray, which is not installed."""
+    if recipe.runtime.kind == "ray" and find_spec("ray") is None:
+        raise SetupError(
+            "runtime.kind = 'ray' needs the package 'ray', which is not installed", "pip install 'quartet-rl[ray]'"
+        )
 
 
 def _check_reference(recipe: Recipe) -> None:

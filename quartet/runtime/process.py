@@ -4,10 +4,10 @@
 import contextlib
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from quartet.runtime.start_process import Started, StartMethod
-from quartet.runtime.start_ranks import start_ranks
+from quartet.runtime.start_process import Started
 
 TRACEBACK = "Traceback (most recent call last):"
 
@@ -19,21 +19,19 @@ class ModuleProcess:
         self,
         module: str,
         run_dir: Path,
+        start: Callable[[str, Path], Started],
         *,
         max_restarts: int,
         max_delay_seconds: float,
-        threads: int = 1,
-        ranks: int = 1,
-        start_method: StartMethod = "forkserver",
     ) -> None:
+        """Start the module by `start`, the method of a placer, which receives the module and its log file."""
         self.module = module
         self.restarts = 0
         self.lived_seconds = 0.0
         """Lifetime of the process that died last."""
         self._started_at = 0.0
-        self._run_dir, self._max_restarts, self._threads = run_dir, max_restarts, threads
-        self._start_method: StartMethod = start_method
-        self._ranks = ranks
+        self._log = run_dir / "logs" / f"{module}.stderr"
+        self._start, self._max_restarts = start, max_restarts
         self._process: Started | None = None
         self._max_delay_seconds, self._restart_at = max_delay_seconds, 0.0
         self._stopping = False
@@ -57,11 +55,8 @@ class ModuleProcess:
         return self._process is None and self.restarts > self._max_restarts
 
     def start(self) -> None:
-        log_path = self._run_dir / "logs" / f"{self.module}.stderr"
-        log_path.parent.mkdir(parents=True, exist_ok=True)
-        self._process = start_ranks(
-            self._start_method, self.module, self._run_dir, log_path, threads=self._threads, ranks=self._ranks
-        )
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        self._process = self._start(self.module, self._log)
         self._stopping, self._started_at = False, time.monotonic()
 
     def poll(self) -> int | None:
@@ -126,5 +121,4 @@ class ModuleProcess:
         return said[begin:].strip() if begin >= 0 else ""
 
     def _stderr(self) -> str:
-        path = self._run_dir / "logs" / f"{self.module}.stderr"
-        return path.read_text(errors="replace") if path.exists() else ""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""

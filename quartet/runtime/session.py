@@ -21,18 +21,13 @@ from quartet.manager.evaluation import admit_evaluation
 from quartet.report.display import LiveDisplay
 from quartet.report.status import StatusReader
 from quartet.run.run_dir import RunLock
+from quartet.runtime.placer.base import make_placer
 from quartet.runtime.repeated_error import raise_if_repeated
-from quartet.runtime.start_process import warm_up
 from quartet.runtime.supervisor import SINK, Supervisor
 from quartet.types.phase import ENDED, EVALUATING, STARTING, STOPPING, TRAINING
 from quartet.types.plan import BLIND
 
 LOG = logging.getLogger(__name__)
-
-
-def serving(recipe: Recipe) -> list[str]:
-    """Return the modules that an evaluation needs; training needs the trainers in addition."""
-    return ["env", *recipe.engine_modules, "worker", "manager"]
 
 
 class Session:
@@ -44,14 +39,14 @@ class Session:
     def __enter__(self) -> "Session":
         with ExitStack() as stack:
             stack.enter_context(RunLock(self.run_dir))  # first, so that two starts cannot create two ledgers
-            if self.recipe.runtime.start_method == "forkserver":
-                warm_up()
+            placer = stack.enter_context(make_placer(self.recipe, self.run_dir))
             stack.callback(forget_token, self.run_dir)
             self.ledger = open_or_create(self.recipe, self.run_dir)
             stack.callback(self.ledger.close)
             self.ledger.trajectories.forget_errors()
+            self.ledger.modules.end_all()
             self.ledger.policies.expect_engines(self.recipe.engine_modules)
-            self._supervisor = stack.enter_context(Supervisor(self.recipe, self.run_dir, self.ledger))
+            self._supervisor = stack.enter_context(Supervisor(self.recipe, self.run_dir, self.ledger, placer))
             self.outlast = self._supervisor.outlast
             self.display = LiveDisplay(StatusReader(self.run_dir, self.ledger, self.recipe), quiet=self._quiet)
             stack.enter_context(self.display)
@@ -79,7 +74,7 @@ class Session:
         """Train until a stop is requested; return at once if one has been requested already."""
         if self.outlast(self.ledger.stop_reason):
             return
-        self._enter_phase(TRAINING, *serving(self.recipe), *self.recipe.trainer_modules)
+        self._enter_phase(TRAINING, *self.recipe.serving_modules, *self.recipe.trainer_modules)
         reason = self._run_until(self.ledger.stop_reason)
         self.outlast(lambda: self.ledger.enter_phase(STOPPING))
         self._supervisor.finish(*self.recipe.trainer_modules, on_tick=self.display.tick)
@@ -91,7 +86,7 @@ class Session:
 
         If the evaluation `when` is complete, nothing is evaluated again.
         """
-        self._enter_phase(f"{EVALUATING}{when}", *serving(self.recipe))
+        self._enter_phase(f"{EVALUATING}{when}", *self.recipe.serving_modules)
         self._run_until(lambda: "settled" if self.ledger.policies.latest_is_settled() else None)
         tags = self.outlast(lambda: admit_missing_evaluations(self.recipe, self.ledger, when))
         self._run_until(lambda: None if any(self.ledger.evaluations.unfinished(tag) for tag in tags) else "done")

@@ -40,8 +40,8 @@ class Started(Protocol):
     """The methods of `subprocess.Popen` that a supervisor needs."""
 
     @property
-    def pid(self) -> int:
-        """Process id."""
+    def pid(self) -> int | None:
+        """Process id on the machine of the process; None while a cluster starts it."""
         ...
 
     def poll(self) -> int | None:
@@ -58,6 +58,15 @@ class Started(Protocol):
 
     def kill(self) -> None:
         """Send SIGKILL to the process and its children."""
+        ...
+
+
+class StartedHere(Started, Protocol):
+    """A process of this machine."""
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
         ...
 
 
@@ -82,7 +91,7 @@ def start_process(
     *,
     threads: int,
     variables: Mapping[str, str] = MappingProxyType({}),
-) -> Started:
+) -> StartedHere:
     """Start a module in an operating-system session of its own, with its output appended to `log` and `threads` threads
     for PyTorch.
 
@@ -94,7 +103,7 @@ def start_process(
     return start(module, run_dir, log, environment)
 
 
-def _spawn(module: str, run_dir: Path, log: Path, environment: Mapping[str, str]) -> Started:
+def _spawn(module: str, run_dir: Path, log: Path, environment: Mapping[str, str]) -> StartedHere:
     with log.open("ab") as output:
         return _Spawned(
             [sys.executable, "-m", MODULE, module, str(run_dir), str(os.getpid())],
@@ -106,7 +115,7 @@ def _spawn(module: str, run_dir: Path, log: Path, environment: Mapping[str, str]
         )
 
 
-def _kill_group(process: Started) -> None:
+def _kill_group(process: StartedHere) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     if process.poll() is None:  # a fork that has not created its own group yet
@@ -144,7 +153,7 @@ class _Forked:
         _kill_group(self)
 
 
-def _fork(module: str, run_dir: Path, log: Path, environment: Mapping[str, str]) -> Started:
+def _fork(module: str, run_dir: Path, log: Path, environment: Mapping[str, str]) -> StartedHere:
     warm_up()
     _require_preload()
     process = _CONTEXT.Process(target=_run_forked, args=(module, run_dir, log, environment), name=module)

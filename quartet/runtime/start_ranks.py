@@ -6,19 +6,21 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from quartet.free_port import HOST, free_port
-from quartet.runtime.start_process import Started, StartMethod, start_process
+from quartet.runtime.start_process import StartedHere, StartMethod, start_process
 
 LAST_WORDS_SECONDS = 5.0
 """Time for rank 0 to record the failure of another rank in the ledger, before all ranks are killed."""
 
 
-def start_ranks(method: StartMethod, module: str, run_dir: Path, log: Path, *, threads: int, ranks: int = 1) -> Started:
+def start_ranks(
+    method: StartMethod, module: str, run_dir: Path, log: Path, *, threads: int, ranks: int = 1
+) -> StartedHere:
     """Start a module as `ranks` processes, which are treated as one process.
 
     The variables replace those of a launcher that started the supervisor, such as SLURM or Kubeflow.
     """
     common = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": HOST, "MASTER_PORT": str(free_port())}
-    started: list[Started] = []
+    started: list[StartedHere] = []
     with ExitStack() as on_error:
         for n in range(ranks):
             variables = {**common, "RANK": str(n), "LOCAL_RANK": str(n)}
@@ -31,7 +33,7 @@ def start_ranks(method: StartMethod, module: str, run_dir: Path, log: Path, *, t
 class StartedRanks:
     """Processes that stop and die together. Rank 0 leads: it is asked to stop, and ends the others."""
 
-    def __init__(self, processes: Sequence[Started]) -> None:
+    def __init__(self, processes: Sequence[StartedHere]) -> None:
         self._processes = processes
         self._first_death_at: float | None = None
 

@@ -30,6 +30,8 @@ from quartet.report.show import times
 from quartet.report.status import GIVEN_UP
 from quartet.runtime.heartbeats import Heartbeats
 from quartet.runtime.module import FAULT
+from quartet.runtime.placer.base import Placer
+from quartet.runtime.placer.here import Here
 from quartet.runtime.process import ModuleProcess
 
 log = logging.getLogger(__name__)
@@ -58,9 +60,11 @@ class ModuleDiedError(QuartetError):
 class Supervisor:
     """Context manager for the processes of one run; its exit stops all of them."""
 
-    def __init__(self, recipe: Recipe, run_dir: Path, ledger: Ledger) -> None:
+    def __init__(self, recipe: Recipe, run_dir: Path, ledger: Ledger, placer: Placer | None = None) -> None:
+        """Start modules by `placer`, by default as processes of this machine."""
         self._recipe, self._run_dir, self._ledger = recipe, run_dir, ledger
         self._heartbeats = Heartbeats(ledger)
+        self._placer = placer or Here(recipe, run_dir)
         self._processes: dict[str, ModuleProcess] = {}
         self._untold: dict[str, int] = {}  # exit codes of dead modules that are not recorded in the ledger yet
         self._given_up: set[str] = set()
@@ -84,16 +88,12 @@ class Supervisor:
         """Start the named modules, except those that are running or were given up."""
         for module in modules:
             if module not in self._processes and module not in self._given_up:
-                role = module.partition("-")[0]
-                threads = {"engine": self._recipe.engine.threads, "trainer": self._recipe.train.threads}.get(role, 1)
                 process = ModuleProcess(
                     module,
                     self._run_dir,
+                    self._placer.start,
                     max_restarts=self._recipe.runtime.max_restarts_per_module,
                     max_delay_seconds=self._recipe.runtime.max_restart_delay_seconds,
-                    threads=threads,
-                    ranks=self._recipe.train.processes if role == "trainer" else 1,
-                    start_method=self._recipe.runtime.start_method,
                 )
                 self._processes[module] = process
                 self._heartbeats.started(module)
@@ -188,7 +188,7 @@ class Supervisor:
         if process.restart_if_due():
             self._heartbeats.started(process.module)
             log.warning("module %s restarted", process.module)
-        elif process.pid is not None and self._is_silent(process.module):
+        elif process.is_alive and self._is_silent(process.module):
             self._ledger.event("module_silent", module=process.module)
             seconds = self._recipe.runtime.heartbeat_timeout_seconds
             log.error("module %s killed: no heartbeat for %g s", process.module, seconds)

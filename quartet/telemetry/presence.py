@@ -29,6 +29,7 @@ class ReportSink(Protocol):
         since: float,
         waiting_seconds: float,
         url: str,
+        capacity: int = 0,
     ) -> None: ...
 
 
@@ -44,13 +45,14 @@ class Presence:
         module: str,
         *,
         url: str = "",
+        capacity: int = 0,
         interval_seconds: float = 1.0,
         recorder: Recorder | None = None,
     ) -> None:
         self._recorder, self._wait = recorder, None
         self._usage = ProcessUsage()
         self.module = module
-        self._sink, self._url = sink, url
+        self._sink, self._url, self._capacity = sink, url, capacity
         self._interval_seconds = interval_seconds
         self._state, self._waiting_for, self._ends_when = STARTING, "", ""
         self._since, self._since_monotonic = time.time(), time.monotonic()
@@ -93,6 +95,7 @@ class Presence:
             since=self._since,
             waiting_seconds=self.waiting_seconds + pending,
             url=self._url,
+            capacity=self._capacity,
         )
 
     def _change(self, state: str, waiting_for: str, ends_when: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 from engine_models import make_requests
 
-from quartet.engine.connect import connect
+from quartet.engine.connect import EngineClients
 from quartet.engine.router import Router
 from quartet.errors import EngineError
 from quartet.ledger import Ledger
@@ -18,7 +18,7 @@ from tests.rollout.serving import serving
 
 def router_for(ledger: Ledger, *, lease_seconds: float) -> Router:
     data = {"name": "engine", "model": {"path": "unused"}, "env": {"name": "bandit"}}
-    return connect(parse_recipe(data | {"rollout": {"lease_seconds": lease_seconds}}, "test"), ledger)
+    return EngineClients(parse_recipe(data | {"rollout": {"lease_seconds": lease_seconds}}, "test"), ledger).router
 
 
 async def test_an_engine_that_hangs_is_given_up_before_the_lease_is_lost(tmp_path: Path) -> None:

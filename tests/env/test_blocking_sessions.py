@@ -57,7 +57,7 @@ class SilentEnv:
 async def sessions(kind: Any, step_timeout_seconds: float = 0.3) -> AsyncIterator[RemoteEnvPool]:
     host = EnvHost(SessionPool(kind, 2), name="plain", capacity=2, token="t", step_timeout_seconds=step_timeout_seconds)
     await host.start()
-    pool = RemoteEnvPool(lambda: host.url, 2, token="t")
+    pool = RemoteEnvPool(lambda: [host.url], 2, token="t")
     try:
         yield pool
     finally:

@@ -179,7 +179,7 @@ async def test_a_fault_of_an_environment_is_told_with_its_place_and_the_session_
     broken = type("Broken", (BanditEnv,), {method: does})
 
     async with hosting(capacity=1, pool=lambda sessions: SessionPool(lambda: broken(Counter()), sessions)) as (host, _):
-        remote = RemoteEnvPool(lambda: host.url, 1, token=TOKEN)
+        remote = RemoteEnvPool(lambda: [host.url], 1, token=TOKEN)
         env = await remote.acquire()
 
         async def play():
@@ -199,7 +199,7 @@ async def test_a_fault_of_an_environment_is_told_with_its_place_and_the_session_
 async def test_a_host_of_another_version_is_refused_by_naming_both(monkeypatch):
     monkeypatch.setattr("quartet.env.session.__version__", "0.0.9")
     async with hosting() as (host, _):
-        remote = RemoteEnvPool(lambda: host.url, 1, token=TOKEN)
+        remote = RemoteEnvPool(lambda: [host.url], 1, token=TOKEN)
         with pytest.raises(SetupError, match=rf"{host.url} runs Quartet 0\.0\.9, and .* runs Quartet {__version__}"):
             await remote.acquire()
         await until(lambda: host.sessions == 0)
@@ -269,7 +269,7 @@ async def test_a_client_that_dies_in_a_step_gives_its_session_back_at_once():
 
 async def test_a_silent_client_loses_its_session_and_its_next_reset_gets_another():
     async with hosting(idle_timeout_seconds=0.05) as (host, pool):
-        remote = RemoteEnvPool(lambda: host.url, 1, token=TOKEN)
+        remote = RemoteEnvPool(lambda: [host.url], 1, token=TOKEN)
         env = await remote.acquire()
         await env.reset(task())
         await until(lambda: pool.released == [True])
@@ -282,7 +282,7 @@ async def test_a_silent_client_loses_its_session_and_its_next_reset_gets_another
 
 async def test_remote_sessions_behave_like_local_ones():
     async with hosting(capacity=2) as (host, _):
-        remote = RemoteEnvPool(lambda: host.url, 2, token=TOKEN)
+        remote = RemoteEnvPool(lambda: [host.url], 2, token=TOKEN)
         local = await make_pool(config.Env(name="bandit")).acquire()
         env = await remote.acquire()
         for seed in range(3):
@@ -311,7 +311,7 @@ async def test_typed_actions_reach_a_session_as_data_and_a_session_without_them_
     said = [Pointer(gesture="drag", places=places), Wait(), ToolCall(name="f")]
     for kind in (ActingBandit, BanditEnv):
         async with hosting(pool=lambda count, kind=kind: SessionPool(lambda: kind(Counter()), count)) as (host, _):
-            remote = RemoteEnvPool(lambda host=host: host.url, 1, token=TOKEN)
+            remote = RemoteEnvPool(lambda host=host: [host.url], 1, token=TOKEN)
             env = acting(await remote.acquire())
             await env.reset(task())
             if kind is ActingBandit:
@@ -322,9 +322,40 @@ async def test_typed_actions_reach_a_session_as_data_and_a_session_without_them_
             await remote.close()
 
 
+async def test_sessions_are_dealt_over_the_hosts_and_a_lost_host_is_replaced_by_the_others():
+    async with hosting(capacity=4) as (first, _), hosting(capacity=1) as (second, _):
+        urls = [first.url, second.url]
+        remote = RemoteEnvPool(lambda: urls, 4, token=TOKEN)
+        sessions = await asyncio.gather(*(remote.acquire() for _ in range(4)))
+        assert (first.sessions, second.sessions) == (3, 1), "the second host is full"
+        await second.stop()
+        for session in sessions:
+            assert (await session.reset(task())).text == PAGE
+        assert first.sessions == 4
+        await remote.close()
+
+
+async def test_a_pool_that_shrinks_closes_sessions_when_they_are_released():
+    async with hosting(capacity=4) as (host, _):
+        remote = RemoteEnvPool(lambda: [host.url], 3, token=TOKEN)
+        sessions = [await remote.acquire() for _ in range(3)]
+        await remote.release(sessions.pop(), healthy=True)
+        await remote.resize(1)
+        await until(lambda: host.sessions == 2)
+        await remote.release(sessions.pop(), healthy=True)
+        await until(lambda: host.sessions == 1)
+        waiting = asyncio.create_task(remote.acquire())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await remote.resize(2)
+        await waiting
+        await until(lambda: host.sessions == 2)
+        await remote.close()
+
+
 async def test_the_pool_hands_out_no_more_than_its_capacity():
     async with hosting(capacity=2) as (host, _):
-        remote = RemoteEnvPool(lambda: host.url, 1, token=TOKEN)
+        remote = RemoteEnvPool(lambda: [host.url], 1, token=TOKEN)
         env = await remote.acquire()
         second = asyncio.create_task(remote.acquire())
         await asyncio.sleep(0)
@@ -335,13 +366,13 @@ async def test_the_pool_hands_out_no_more_than_its_capacity():
 
 
 async def test_an_unreachable_host_is_an_error_that_says_what_was_tried():
-    pool = RemoteEnvPool(lambda: None, 1, connect_timeout_seconds=0)
+    pool = RemoteEnvPool(list, 1, connect_timeout_seconds=0)
     with pytest.raises(EnvError, match="no environment host has started yet"):
         await pool.acquire()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-        pool = RemoteEnvPool(lambda: url, 1, connect_timeout_seconds=0)
+        pool = RemoteEnvPool(lambda: [url], 1, connect_timeout_seconds=0)
         for _ in range(2):  # a failed attempt keeps no slot
             with pytest.raises(EnvError, match=f"no environment host answers at {url}"):
                 await pool.acquire()
@@ -353,7 +384,7 @@ async def test_a_host_that_accepts_but_never_answers_is_given_up(monkeypatch):
     with socket.socket() as stuck:
         stuck.bind(("127.0.0.1", 0))
         stuck.listen()
-        pool = RemoteEnvPool(lambda: f"http://127.0.0.1:{stuck.getsockname()[1]}", 1, connect_timeout_seconds=0)
+        pool = RemoteEnvPool(lambda: [f"http://127.0.0.1:{stuck.getsockname()[1]}"], 1, connect_timeout_seconds=0)
         with pytest.raises(EnvError, match="timeout"):
             await pool.acquire()
         await pool.close()
@@ -402,7 +433,7 @@ def host_processes(count: int) -> Iterator[list[tuple[subprocess.Popen[str], str
 async def test_a_killed_host_costs_the_running_episodes_and_its_successor_is_found_on_another_port():
     with host_processes(2) as [(first, first_url), (_, second_url)]:
         urls = [first_url]
-        pool = RemoteEnvPool(lambda: urls[-1], 2, token=TOKEN)
+        pool = RemoteEnvPool(lambda: [urls[-1]], 2, token=TOKEN)
         playing, resting = await pool.acquire(), await pool.acquire()
         await resting.reset(task())
         await playing.reset(task(turns=2))

@@ -29,7 +29,7 @@ def kill_the_browser() -> None:
 async def test_a_browser_that_dies_costs_one_episode_and_comes_back():
     host = EnvHost(make_pool(SETTINGS), name="miniwob", capacity=2, token="token-of-a-test", step_timeout_seconds=200.0)
     await host.start()
-    remote = RemoteEnvPool(lambda: host.url, 2, token="token-of-a-test", request_timeout_seconds=200.0)
+    remote = RemoteEnvPool(lambda: [host.url], 2, token="token-of-a-test", request_timeout_seconds=200.0)
     try:
         env, idle = await remote.acquire(), await remote.acquire()
         first = await env.reset(TASK)

@@ -25,7 +25,7 @@ async def remote(session: Any) -> AsyncIterator[RestorableEnv]:
     """A session of a host of its own."""
     host = EnvHost(SessionPool(session, 1), name="locks", capacity=1, token="t", step_timeout_seconds=5)
     await host.start()
-    pool = RemoteEnvPool(lambda: host.url, 1, token="t")
+    pool = RemoteEnvPool(lambda: [host.url], 1, token="t")
     try:
         env = await pool.acquire()
         yield restorable(env)

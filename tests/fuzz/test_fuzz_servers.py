@@ -131,7 +131,7 @@ async def generate(url: str) -> None:
 
 
 async def play(url: str) -> None:
-    pool = RemoteEnvPool(lambda: url, 1, token=TOKEN)
+    pool = RemoteEnvPool(lambda: [url], 1, token=TOKEN)
     env = await pool.acquire()
     await env.reset(Task(env="bandit", family="fixed", seed=0))
     assert (await env.step("click left [1]")).terminated

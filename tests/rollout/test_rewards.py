@@ -76,7 +76,7 @@ async def test_over_the_wire(tmp_path, odd, reward):
     pool = odd_pool(2)
     host = EnvHost(pool, name="bandit", capacity=2, token=TOKEN, step_timeout_seconds=5.0)
     await host.start()
-    remote = RemoteEnvPool(lambda: host.url, 1, token=TOKEN)
+    remote = RemoteEnvPool(lambda: [host.url], 1, token=TOKEN)
     try:
         bench = bench_with(tmp_path, remote)
         assert await bench.worker.run_queued() == bench.recipe.rollout.max_attempts

@@ -15,10 +15,10 @@ from quartet.ledger import Ledger
 from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
 from quartet.recipe.file import to_toml
 from quartet.report.status import GIVEN_UP
-from quartet.runtime import process
 from quartet.runtime import supervisor as supervisor_module
 from quartet.runtime.heartbeats import MAX_GAP_SECONDS, Heartbeats
 from quartet.runtime.module import FAULT
+from quartet.runtime.placer.here import Here
 from quartet.runtime.process import ModuleProcess
 from quartet.runtime.supervisor import LONG_LIFE_SECONDS, ModuleDiedError, Supervisor
 from quartet.telemetry.presence import Presence
@@ -33,6 +33,10 @@ def ledger(tmp_path):
 @pytest.fixture
 def supervisor(ledger):
     return Supervisor(bandit_recipe(Path("unused")), ledger.run_dir, ledger)
+
+
+def here(run_dir: Path) -> Here:
+    return Here(bandit_recipe(Path("unused")), run_dir)
 
 
 def away_for(looks: int):
@@ -96,7 +100,7 @@ def wait_for_death(process: ModuleProcess) -> None:
 
 @pytest.mark.slow
 def test_restarts_after_the_first_are_delayed(tmp_path):
-    process = ModuleProcess("manager", tmp_path, max_restarts=2, max_delay_seconds=1000.0)
+    process = ModuleProcess("manager", tmp_path, here(tmp_path).start, max_restarts=2, max_delay_seconds=1000.0)
     process.start()
     wait_for_death(process)
     assert process.restart_if_due()
@@ -107,7 +111,10 @@ def test_restarts_after_the_first_are_delayed(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("jump_seconds", [-3600, 3600])
 def test_a_wall_clock_that_jumps_delays_no_restart(tmp_path, monkeypatch, jump_seconds):
-    process, wall_clock = ModuleProcess("manager", tmp_path, max_restarts=2, max_delay_seconds=0.01), time.time
+    process, wall_clock = (
+        ModuleProcess("manager", tmp_path, here(tmp_path).start, max_restarts=2, max_delay_seconds=0.01),
+        time.time,
+    )
     process.start()
     wait_for_death(process)
     assert process.restart_if_due(), "the first restart has no delay"
@@ -171,7 +178,7 @@ class Finishing:
         self._ready, self._done = tmp_path / "ready", tmp_path / "done"
         last = f"sleep 0.5; touch {self._done}; exit {code}"
         script = f"trap '{last}' TERM; touch {self._ready}; while :; do sleep 0.02; done"
-        monkeypatch.setattr(process, "start_ranks", lambda *_, **__: subprocess.Popen(["sh", "-c", script]))
+        monkeypatch.setattr(Here, "start", lambda *_: subprocess.Popen(["sh", "-c", script]))
         monkeypatch.setattr(supervisor_module, "STOP_SECONDS", 0.0)
 
     def start(self, supervisor: Supervisor) -> None:
@@ -234,11 +241,11 @@ def test_the_user_can_stop_a_run_whose_module_finishes_its_work(tmp_path, superv
 def test_same_exception_ends_the_run_only_soon_after_each_start(ledger, monkeypatch, long_life_seconds, end):
     """One that comes once a day is not in the way of the run: the restarts bound it."""
 
-    def failing(_method: str, _module: str, _run_dir: Path, log: Path, **_: object) -> subprocess.Popen[bytes]:
+    def failing(_placer: Here, _module: str, log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as stderr:
             return subprocess.Popen(["sh", "-c", f"echo OSError: out of memory >&2; exit {FAULT}"], stderr=stderr)
 
-    monkeypatch.setattr(process, "start_ranks", failing)
+    monkeypatch.setattr(Here, "start", failing)
     monkeypatch.setattr(supervisor_module, "LONG_LIFE_SECONDS", long_life_seconds)
     monkeypatch.setattr(supervisor_module, "TICK_SECONDS", 0.01)
     runtime = {"max_restarts_per_module": 4, "max_restart_delay_seconds": 0.01}

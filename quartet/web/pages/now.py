@@ -44,7 +44,7 @@ def _picture(run: ViewedRun, status: RunStatus, running: bool) -> dict[str, Any]
         "overview": read_overview(run.ledger),
         "verdicts": recent_verdicts(run.ledger, RECENT_GROUPS),
         "events": run.ledger.events(RECENT_EVENTS),
-        "sessions": recipe.env.sessions,
+        "sessions": recipe.sessions,
         "groups_per_batch": recipe.train.groups_per_batch,
         "max_groups_ahead": build(recipe.straggler, recipe).groups_ahead(recipe.max_groups_ahead),
         "groups_ahead": sum(status.groups.values()),

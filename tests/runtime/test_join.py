@@ -1,0 +1,153 @@
+"""Members of a run: modules join and leave while it goes on, also on machines whose clocks are wrong."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from quartet.errors import SetupError
+from quartet.ledger import Ledger
+from quartet.ledger.modules import LIVE_SECONDS
+from quartet.ledger.serving import served_versions
+from quartet.rollout.members import share_of
+from quartet.runtime.join import join_run
+from quartet.telemetry.presence import Presence
+from quartet.types import MAIN
+from tests.live_runs import promises_hold, slow_learner, train_while
+
+JOIN = """
+import sys, time
+from pathlib import Path
+wall_clock = time.time
+time.time = lambda: wall_clock() + float(sys.argv[3])
+from quartet.runtime.join import join_run
+sys.exit(join_run(Path(sys.argv[1]), sys.argv[2]))
+"""
+TEN_MINUTES = 600.0
+
+
+@contextmanager
+def joined(run_dir: Path, role: str, *, clock_ahead_seconds: float = 0.0) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that joins the run, whose wall clock is wrong by `clock_ahead_seconds`."""
+    process = subprocess.Popen([sys.executable, "-c", JOIN, str(run_dir), role, str(clock_ahead_seconds)])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def members(ledger: Ledger, role: str) -> list[str]:
+    return [member.module for member in ledger.modules.members(role)]
+
+
+@pytest.mark.slow
+def test_modules_with_wrong_clocks_join_work_and_leave(tmp_path: Path, bandit_policy: Path) -> None:
+    """Leases of half a minute would end at once, or never, if any comparison used a process's own wall clock."""
+    run_dir, recipe = tmp_path / "run", slow_learner(bandit_policy, 10_000, rollout={"lease_seconds": 30.0})
+
+    def act(ledger: Ledger, wait: Callable[[Callable[[], object]], object]) -> None:
+        with ExitStack() as stack:
+            early = stack.enter_context(joined(run_dir, "worker", clock_ahead_seconds=TEN_MINUTES))
+            late = stack.enter_context(joined(run_dir, "worker", clock_ahead_seconds=-TEN_MINUTES))
+            host = stack.enter_context(joined(run_dir, "env", clock_ahead_seconds=TEN_MINUTES))
+            wait(lambda: members(ledger, "worker") == ["worker", "worker-2", "worker-3"])
+            wait(lambda: members(ledger, "env") == ["env", "env-2"])
+            wait(lambda: {f"worker-{early.pid}", f"worker-{late.pid}"} <= workers_of_finished_rollouts(ledger))
+            step = ledger.batches.train_step()
+            wait(lambda: ledger.batches.train_step() >= step + 3)
+            assert not [event for event in ledger.events(1000) if event.kind == "lease_expired"]
+            early.send_signal(signal.SIGTERM)
+            assert early.wait(60) == 0
+            wait(lambda: len(members(ledger, "worker")) == 2)
+            host.kill()  # its rollouts are tried again at the other host
+            step = ledger.batches.train_step()
+            wait(lambda: ledger.batches.train_step() >= step + 2)
+
+    promises_hold(run_dir, train_while(run_dir, recipe, act))
+
+
+@pytest.mark.campaign
+def test_an_engine_joins_serves_and_leaves_without_a_lost_request(tmp_path: Path, bandit_policy: Path) -> None:
+    run_dir, recipe = tmp_path / "run", slow_learner(bandit_policy, 10_000, rollout={"lease_seconds": 30.0})
+
+    def act(ledger: Ledger, wait: Callable[[Callable[[], object]], object]) -> None:
+        with joined(run_dir, "engine", clock_ahead_seconds=-TEN_MINUTES) as engine:
+            wait(lambda: engines_that_serve(ledger) == {"engine", "engine-2"})
+            step = ledger.batches.train_step()
+            wait(lambda: ledger.batches.train_step() >= step + 3)
+            engine.send_signal(signal.SIGTERM)
+            assert engine.wait(60) == 0
+        assert members(ledger, "engine") == ["engine"]
+        step = ledger.batches.train_step()
+        wait(lambda: ledger.batches.train_step() >= step + 2)
+        wait(ledger.policies.latest_is_settled)
+        assert not [event for event in ledger.events(1000) if event.kind == "lease_expired"]
+
+    promises_hold(run_dir, train_while(run_dir, recipe, act))
+
+
+def engines_that_serve(ledger: Ledger) -> set[str]:
+    with ledger.read() as connection:
+        return set(served_versions(connection, MAIN))
+
+
+def workers_of_finished_rollouts(ledger: Ledger) -> set[str]:
+    with ledger.read() as connection:
+        return set(connection.exec_driver_sql("SELECT worker FROM rollouts WHERE state = 'finished'").scalars())
+
+
+def test_a_run_that_is_not_active_cannot_be_joined(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="is not active"):
+        join_run(tmp_path, "worker")
+
+
+def test_a_module_is_a_member_while_it_sends_heartbeats(tmp_path: Path) -> None:
+    now = [1000.0]
+    with closing(Ledger.create(tmp_path / "run", clock=lambda: now[0])) as ledger:
+        for module, capacity in (("env", 4), ("env-2", 8), ("engine", 0)):
+            Presence(ledger.modules, module, url=f"http://{module}", capacity=capacity, interval_seconds=0).beat()
+        assert {member.module: member.capacity for member in ledger.modules.members("env")} == {"env": 4, "env-2": 8}
+        now[0] += LIVE_SECONDS / 2
+        Presence(ledger.modules, "env", interval_seconds=0).beat()
+        now[0] += LIVE_SECONDS / 2 + 1
+        assert ledger.modules.expire() == ["engine", "env-2"]
+        assert ledger.modules.expire() == []
+        assert members(ledger, "env") == ["env"]
+        Presence(ledger.modules, "env-2", interval_seconds=0).beat()
+        assert members(ledger, "env") == ["env", "env-2"]
+        ledger.modules.leave("env")
+        assert members(ledger, "env") == ["env-2"]
+        ledger.modules.end_all()
+        assert members(ledger, "env") == []
+
+
+def test_names_of_modules_that_join_are_new(tmp_path: Path) -> None:
+    with closing(Ledger.create(tmp_path / "run")) as ledger:
+        names = [ledger.modules.join("worker", ["worker", "worker-2"]) for _ in range(2)]
+        assert names == ["worker-3", "worker-4"] and members(ledger, "worker") == []
+        assert ledger.modules.join("engine", ["engine"]) == "engine-2"
+
+
+def test_an_engine_that_joined_is_waited_for_until_it_leaves(tmp_path: Path) -> None:
+    with closing(Ledger.create(tmp_path / "run")) as ledger:
+        ledger.policies.register_initial("policies/0")
+        ledger.policies.mark_settled(0, serving=0)
+        assert ledger.policies.latest_is_settled()
+        joined = ledger.modules.join("engine", ["engine"])
+        assert ledger.policies.latest_is_settled(), "it has not started"
+        Presence(ledger.modules, joined)
+        assert not ledger.policies.latest_is_settled()
+        ledger.modules.leave(joined)
+        assert ledger.policies.latest_is_settled()
+
+
+@pytest.mark.parametrize(("sessions", "count"), [(16, 1), (16, 3), (2, 3), (0, 2), (7, 4)])
+def test_shares_sum_to_all_sessions_and_differ_by_one(sessions: int, count: int) -> None:
+    modules = {f"worker-{n}" for n in range(count)}
+    shares = [share_of(module, modules, sessions) for module in modules]
+    assert sum(shares) == sessions and max(shares) - min(shares) <= 1

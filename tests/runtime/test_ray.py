@@ -1,0 +1,105 @@
+"""Modules on a real Ray cluster of this machine."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from benchmarks.bandit import bandit_recipe
+from quartet.errors import SetupError
+from quartet.ledger import Ledger
+from quartet.recipe.file import to_toml
+from quartet.runtime.placer.base import make_placer
+from quartet.runtime.placer.on_ray import OnNode, OnRay
+from tests.live_runs import died, promises_hold, train_while
+
+ON_RAY = {"runtime": {"kind": "ray"}, "placement": {"env": {"cpus": 0.5}}}
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """A run whose environment host can serve."""
+    folder = tmp_path / "run"
+    with closing(Ledger.create(folder)):
+        (folder / "config.toml").write_text(to_toml(bandit_recipe(Path("unused"), **ON_RAY)))
+    (folder / "logs").mkdir()
+    return folder
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 240
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def serve(placer: OnRay, run_dir: Path) -> OnNode:
+    """Start the environment host and wait until it serves."""
+    with closing(Ledger.open(run_dir)) as ledger:
+        ledger.modules.end_all()
+        host = placer.start("env", run_dir / "logs" / "env.stderr")
+        wait_until(lambda: host.poll() is None and host.pid in [row.pid for row in ledger.modules.all() if row.url])
+    return host
+
+
+def test_a_module_on_ray_stops_fails_and_dies_as_on_one_machine(run_dir: Path) -> None:
+    log = run_dir / "logs" / "env.stderr"
+    with make_placer(bandit_recipe(Path("unused"), **ON_RAY), run_dir) as placer:
+        assert isinstance(placer, OnRay)
+        stopped = serve(placer, run_dir)
+        with pytest.raises(subprocess.TimeoutExpired):
+            stopped.wait(0.01)
+        stopped.terminate()
+        assert stopped.wait(240) == stopped.poll() == 0
+        stopped.kill()  # frees the bundle, as the supervisor does
+
+        killed = serve(placer, run_dir)
+        assert killed.pid is not None
+        os.kill(killed.pid, signal.SIGKILL)
+        assert killed.wait(240) == -signal.SIGKILL and log.read_text() == ""
+        killed.kill()
+
+        (run_dir / "config.toml").rename(run_dir / "moved")
+        lacking = placer.start("env", log)
+        assert lacking.wait(240) == SetupError.exit_code
+        assert "does not have the run's folder" in log.read_text()
+        lacking.kill()
+        (run_dir / "moved").rename(run_dir / "config.toml")
+
+        orphan = serve(placer, run_dir)
+        assert orphan.pid is not None
+        actor = psutil.Process(orphan.pid).parent()
+        assert actor is not None
+        actor.kill()
+        assert orphan.wait(240) == -signal.SIGKILL
+        assert "Ray lost env: " in log.read_text()
+        wait_until(lambda: not psutil.pid_exists(orphan.pid or 0))
+
+
+def test_a_cluster_that_lacks_a_gpu_says_for_which_module(run_dir: Path) -> None:
+    recipe = bandit_recipe(Path("unused"), runtime={"kind": "ray"}, placement={"engine": {"gpus": 1}})
+    with pytest.raises(SetupError, match=r"engine needs 1 CPU, 1 GPU: the most that a node has left is"):
+        make_placer(recipe, run_dir).__enter__()
+
+
+@pytest.mark.campaign
+def test_a_run_on_ray_outlasts_a_killed_worker_and_keeps_its_promises(tmp_path: Path, bandit_policy: Path) -> None:
+    sections = {"runtime": {"kind": "ray"}, "rollout": {"workers": 2}, "engine": {"replicas": 2}, "env": {"hosts": 2}}
+    recipe = bandit_recipe(bandit_policy, **sections, evaluation={"before_and_after": False})
+
+    def kill(ledger: Ledger, wait: Callable[[Callable[[], object]], object]) -> None:
+        pid = next(row.pid for row in ledger.modules.all() if row.module == "worker-2")
+        os.kill(pid, signal.SIGKILL)
+        wait(lambda: died(ledger) == ["worker-2"])
+        step = ledger.batches.train_step()
+        wait(lambda: ledger.batches.train_step() > step)
+
+    summary = train_while(tmp_path / "run", recipe, kill)
+    promises_hold(tmp_path / "run", summary)
