@@ -9,7 +9,7 @@ RUN    ?= runs/demo
 # Tests start hundreds of processes; none compiles again what another has compiled, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test behaviour campaigns test-all test-vllm check lint types unit docs docs-slow setup compiler browser desktop postgresql policy lock clean
+.PHONY: demo test behaviour campaigns test-all test-vllm test-ray check lint types unit docs docs-slow setup compiler browser desktop postgresql policy lock clean
 
 demo: setup browser   ## train on miniwob-24 and end with a summary and a picture
 	$(BIN)/quartet train recipes/miniwob/recipe.toml --run-dir $(RUN) --fresh
@@ -23,11 +23,14 @@ behaviour: setup
 campaigns: setup browser desktop postgresql   ## kills and fuzzing by the hundred, Farama's pages, other databases and seeds
 	$(BIN)/pytest -q $(PARALLEL) --durations=40 -m "campaign and not release"
 
-test-all: test campaigns docs-slow test-vllm   ## what a release runs: both, slow documentation, vLLM, tests of minutes
+test-all: test campaigns docs-slow test-vllm .venv/ray   ## what a release runs: both, slow documentation, vLLM, Ray, tests of minutes
 	$(BIN)/pytest -q $(PARALLEL) -m release
 
 test-vllm: .venv-vllm/installed   ## the engines' conformance suite on a real vLLM server, on the CPU
 	.venv-vllm/bin/pytest -q -m vllm tests/engine
+
+test-ray: .venv/ray   ## modules and a run on a real Ray cluster of this machine
+	$(BIN)/pytest -q tests/runtime/test_ray.py
 
 check: setup          ## lint, types, unit tests
 	$(MAKE) --no-print-directory --jobs 2 lint types unit
@@ -55,6 +58,10 @@ setup: compiler .venv/installed   ## .venv with the `quartet` command
 	$(PYTHON) -m venv .venv || (apt-get install -y --no-install-recommends python3-venv && $(PYTHON) -m venv .venv)
 	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	touch $@
+
+.venv/ray: .venv/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
 	touch $@
 
 # Beside .venv, since vLLM pins what it needs. Its wheel brings a torchvision for CUDA that cannot be imported here.

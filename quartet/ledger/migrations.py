@@ -116,6 +116,9 @@ MIGRATIONS: dict[int, tuple[str | dict[str, str], ...]] = {
         "DROP INDEX trajectories_by_screenshots",
         "ALTER TABLE trajectories DROP COLUMN screenshots_blob",
         "ALTER TABLE trajectories DROP COLUMN screenshots_bytes",
+    ),
+    # Engines, workers and environment hosts may join and leave a run.
+    6: (
         "ALTER TABLE modules ADD COLUMN capacity INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE modules ADD COLUMN live_until FLOAT",
     ),

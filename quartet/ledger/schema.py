@@ -26,7 +26,7 @@ from sqlalchemy import (
 
 from quartet.types import MAIN, Purpose
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Schema version. Increment it on any change of a table or of the record format, and add a step to `migrations.py`.
 Ledgers of a newer version are refused."""
 

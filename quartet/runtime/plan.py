@@ -29,7 +29,6 @@ def check_recipe(recipe: Recipe) -> None:
         _check_positions(recipe, folder, place)
         _check_pictures(recipe, folder, place)
     _backend(recipe).check_use(trains=False)
-    _check_ray(recipe)
     _check_demonstrations(recipe)
     if recipe.evaluation.supervised_control and not Path(recipe.sft.data).is_file():
         raise ConfigError(
@@ -97,8 +96,8 @@ def _check_ranks(recipe: Recipe) -> None:
             )
 
 
-def _check_ray(recipe: Recipe) -> None:
-    """Raise `SetupError` if the run is placed by Ray, which is not installed."""
+def check_ray(recipe: Recipe) -> None:
+    """Raise `SetupError` if the run is placed by Ray, which is not installed. A plan and manifests need no Ray."""
     if recipe.runtime.kind == "ray" and find_spec("ray") is None:
         raise SetupError(
             "runtime.kind = 'ray' needs the package 'ray', which is not installed", "pip install 'quartet-rl[ray]'"

@@ -32,7 +32,7 @@ from quartet.report.summary import Summary, after_tag, evaluation_summary, save_
 from quartet.run.run_dir import RunLock, prepare
 from quartet.runtime.dashboard import View, dashboard
 from quartet.runtime.finished import mark_finished
-from quartet.runtime.plan import check_recipe, check_training
+from quartet.runtime.plan import check_ray, check_recipe, check_training
 from quartet.runtime.session import Session
 from quartet.telemetry.log import log_to_file
 from quartet.train.starvation import STARVED
@@ -49,6 +49,7 @@ def run_recipe(
     run, or any other error that ended it.
     """
     check_training(recipe)
+    check_ray(recipe)
     ANSWER_TIMEOUT.seconds = recipe.runtime.ledger_timeout_seconds
     trust_server(recipe.ledger.url)
     prepare(recipe, run_dir, resume=resume, fresh=fresh)
@@ -169,6 +170,7 @@ def evaluate_policy(recipe: Recipe, policy: Path, run_dir: Path, *, quiet: bool)
     recipe = recipe.starting_from(str(policy.resolve()))
     recipe = recipe.model_copy(update={"evaluation": evaluation, "observe": observe})
     check_recipe(recipe)
+    check_ray(recipe)
     check_policy(policy)
     ANSWER_TIMEOUT.seconds = recipe.runtime.ledger_timeout_seconds
     if run_dir.exists() and any(run_dir.iterdir()) and not is_evaluation(run_dir):

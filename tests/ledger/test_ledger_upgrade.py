@@ -1,4 +1,4 @@
-"""Ledgers of schema 4 and 5, as Quartet made them then: upgraded on both databases, and all that they hold is there."""
+"""Ledgers of schema 4, 5 and 6, as Quartet made them then: upgraded on both databases, with all that they hold."""
 
 import base64
 import json
@@ -29,10 +29,10 @@ FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def rebuild(run_dir: Path, version: int, url: str) -> None:
-    """The rows of the fixture of schema 5 in the tables of `version`."""
+    """The tables of `version` with its rows; those of schema 4 are the rows of schema 5 that it had."""
     run_dir.mkdir()
     tables = json.loads((FIXTURES / f"ledger_v{version}.json").read_text())["tables"]
-    rows = json.loads((FIXTURES / "ledger_v5.json").read_text())["rows"]
+    rows = json.loads((FIXTURES / f"ledger_v{max(version, 5)}.json").read_text())["rows"]
     database = create_database(run_dir, "process", url)
     with database.write() as connection:
         for statement in tables[connection.dialect.name]:
@@ -53,7 +53,7 @@ def _value(value: Any) -> Any:
     return base64.b64decode(value["base64"]) if isinstance(value, dict) and "base64" in value else value
 
 
-@pytest.fixture(params=[4, 5])
+@pytest.fixture(params=[4, 5, 6])
 def upgraded(request, tmp_path, url):
     run_dir = tmp_path / "old"
     rebuild(run_dir, request.param, url)

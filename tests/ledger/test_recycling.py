@@ -152,6 +152,8 @@ def as_version_3(ledger) -> None:
         ):
             connection.exec_driver_sql(statement)
         for table, column in (
+            ("modules", "capacity"),
+            ("modules", "live_until"),
             ("rollouts", "parent_id"),
             ("rollouts", "parent_call"),
             *((table, "policy") for table in ("groups", "trajectories", "batches", "pool")),

@@ -82,7 +82,7 @@ def test_a_job_group_of_skypilot_has_documented_fields_and_ends_with_the_head() 
     ("arguments", "reason"),
     [
         (("first", "--to", "kubernetes"), "the ledger is a SQLite file"),
-        ((*RECIPE, *GPUS, "--to", "skypilot"), "engine needs GPUs of unknown type"),
+        ((*RECIPE, *GPUS, "--to", "skypilot"), "SkyPilot must know their type"),
         ((*RECIPE, "--to", "kubernetes", "--set", "name=päge"), "cannot name services"),
     ],
 )

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -16,11 +17,13 @@ from quartet.errors import SetupError
 from quartet.ledger import Ledger
 from quartet.recipe.file import to_toml
 from quartet.runtime.placer.base import make_placer
-from quartet.runtime.placer.on_ray import OnNode, OnRay
 from tests.live_runs import died, promises_hold, train_while
 
+if TYPE_CHECKING:  # `make test-ray` installs Ray; without it these tests are collected, and not run
+    from quartet.runtime.placer.on_ray import OnNode, OnRay
+
 ON_RAY = {"runtime": {"kind": "ray"}, "placement": {"env": {"cpus": 0.5}}}
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.release]
 
 
 @pytest.fixture
@@ -40,7 +43,7 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-def serve(placer: OnRay, run_dir: Path) -> OnNode:
+def serve(placer: "OnRay", run_dir: Path) -> "OnNode":
     """Start the environment host and wait until it serves."""
     with closing(Ledger.open(run_dir)) as ledger:
         ledger.modules.end_all()
@@ -50,6 +53,8 @@ def serve(placer: OnRay, run_dir: Path) -> OnNode:
 
 
 def test_a_module_on_ray_stops_fails_and_dies_as_on_one_machine(run_dir: Path) -> None:
+    from quartet.runtime.placer.on_ray import OnRay
+
     log = run_dir / "logs" / "env.stderr"
     with make_placer(bandit_recipe(Path("unused"), **ON_RAY), run_dir) as placer:
         assert isinstance(placer, OnRay)
@@ -89,7 +94,6 @@ def test_a_cluster_that_lacks_a_gpu_says_for_which_module(run_dir: Path) -> None
         make_placer(recipe, run_dir).__enter__()
 
 
-@pytest.mark.campaign
 def test_a_run_on_ray_outlasts_a_killed_worker_and_keeps_its_promises(tmp_path: Path, bandit_policy: Path) -> None:
     sections = {"runtime": {"kind": "ray"}, "rollout": {"workers": 2}, "engine": {"replicas": 2}, "env": {"hosts": 2}}
     recipe = bandit_recipe(bandit_policy, **sections, evaluation={"before_and_after": False})

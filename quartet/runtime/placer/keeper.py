@@ -51,7 +51,7 @@ class Keeper:
     async def pid(self) -> int | None:
         """Return the module's process id once it has started."""
         await self._started.wait()
-        return self._process and self._process.pid
+        return self._process.pid if self._process else None
 
     async def terminate(self) -> None:
         """Ask the module to stop once it has started."""

@@ -5,6 +5,7 @@ of them with this process. The supervisor decides about restarts as on one machi
 after which a restart is useless; so the actors have no restarts of their own.
 """
 
+import logging
 import math
 import os
 import signal
@@ -14,10 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import ray
-from ray.exceptions import RayError
-from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+import ray  # pyright: ignore[reportMissingImports]
+from ray._private.state import available_resources_per_node  # pyright: ignore[reportMissingImports]
+from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
+from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group  # pyright: ignore[reportMissingImports]
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # pyright: ignore[reportMissingImports]
 
 from quartet import __version__
 from quartet.config import Recipe
@@ -168,8 +170,10 @@ def _connect(recipe: Recipe, plan: Sequence[Placed]) -> None:
     found = [os.environ.get("PYTHONPATH", ""), str(Path.cwd())]  # a recipe may name a part in a local file
     variables = {"PYTHONPATH": os.pathsep.join(filter(None, found))}
     try:
-        ray.init(address, runtime_env={"env_vars": variables}, log_to_driver=False, logging_level="warning", **more)
-    except (ConnectionError, TimeoutError, RuntimeError, ValueError) as error:
+        ray.init(
+            address, runtime_env={"env_vars": variables}, log_to_driver=False, logging_level=logging.WARNING, **more
+        )
+    except (ConnectionError, TimeoutError, RuntimeError, ValueError, RayError) as error:
         raise SetupError(
             f"cannot use the Ray cluster at placement.address = {address!r}: {_first_line(error)}",
             'start one with `ray start --head`, or set placement.address="local" for one on this machine',
@@ -178,7 +182,7 @@ def _connect(recipe: Recipe, plan: Sequence[Placed]) -> None:
 
 def _nodes() -> list[Node]:
     """Return the nodes of the cluster with their free resources; a node that has not reported yet is free."""
-    reported = ray._private.state.available_resources_per_node()  # Ray has no public name for it
+    reported = available_resources_per_node()  # a function for developers: Ray has no public one by node
     nodes = []
     for node in ray.nodes():
         free = reported.get(node["NodeID"], node["Resources"])
