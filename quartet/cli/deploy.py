@@ -20,9 +20,7 @@ SETUP = "pip install 'quartet-rl[ray,postgresql]'"
 @click.option("--storage-class", help="Kubernetes: storage class that many nodes can mount (ReadWriteMany).")
 @click.option("--volume", default="runs", help="SkyPilot: volume for runs that all nodes can mount.")
 @click.option("--gpu", help="SkyPilot: type of the GPUs, such as H100.")
-@click.option(
-    "--setup", default="pip install 'quartet-rl[ray,postgresql]'", help="SkyPilot: command that installs Quartet."
-)
+@click.option("--setup", default=SETUP, help="SkyPilot: command that installs Quartet.")
 def command(
     recipe: Path,
     overrides: tuple[str, ...],
