@@ -17,8 +17,8 @@ from quartet.ledger import Ledger
 from quartet.telemetry.record import Recorder
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
-WITHOUT_JSON = {"view", "env play", "completion"}
-"""The first two serve pages, the last prints a script."""
+WITHOUT_JSON = {"view", "env play", "join", "completion", "deploy"}
+"""The first three serve until they are stopped, the last two print a file."""
 
 
 def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
