@@ -63,7 +63,7 @@ def test_the_head_trains_and_resumes_after_its_pod_was_replaced(manifests, tmp_p
     before = subprocess.run(script, capture_output=True, text=True).stdout
     (tmp_path / "config.toml").touch()
     after = subprocess.run(script, capture_output=True, text=True).stdout
-    assert before.startswith(f"quartet train first --run-dir {tmp_path} --set ledger.url=") and "--resume" not in before
+    assert before.startswith(f"quartet train first --run-dir {tmp_path} --set ") and "--resume" not in before
     assert after == before + "--resume "
     assert "--set runtime.kind=ray --set placement.address=auto" in before
 
@@ -84,6 +84,7 @@ def test_a_job_group_of_skypilot_has_documented_fields_and_ends_with_the_head() 
         (("first", "--to", "kubernetes"), "the ledger is a SQLite file"),
         ((*RECIPE, *GPUS, "--to", "skypilot"), "SkyPilot must know their type"),
         ((*RECIPE, "--to", "kubernetes", "--set", "name=päge"), "cannot name services"),
+        ((*RECIPE, "--to", "kubernetes", "--set", "name=2nd"), "cannot name services"),
     ],
 )
 def test_a_recipe_that_no_cluster_can_run_is_refused(arguments, reason) -> None:

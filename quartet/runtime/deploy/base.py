@@ -5,6 +5,7 @@ the nodes decides about machines, images and restarts.
 """
 
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,8 +21,12 @@ PORT = 6379
 OBJECT_STORE_BYTES = 80_000_000
 RUNS = "/runs"
 """Folder that all nodes share."""
+PATIENT = "placement.wait_seconds=1800"
+"""Setting that --set can override: machines are started, and images loaded, before their nodes join."""
 FIXED = ("runtime.kind=ray", "placement.address=auto", "runtime.engine_host=0.0.0.0", "runtime.env_host=0.0.0.0")
 """Settings of a run on such a cluster."""
+NAME = re.compile("[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
+"""DNS label of a service (RFC 1035), short enough for `NAME-ROLE-NUMBER`."""
 Manifest = dict[str, Any]
 
 
@@ -58,13 +63,13 @@ def deployment(recipe: Recipe, written: str, overrides: Sequence[str]) -> Deploy
     """
     check_placement(recipe)
     name = recipe.name.replace("_", "-").lower()
-    if not all(character.isalnum() or character == "-" for character in name) or not name.isascii() or len(name) > 40:
+    if not NAME.fullmatch(name):
         raise ConfigError(
             f"the name {recipe.name!r} cannot name services",
-            "use at most 40 letters, digits and dashes: --set name=...",
+            "use at most 40 letters, digits and inner dashes, a letter first: --set name=...",
         )
     run_dir = f"{RUNS}/{recipe.name}"
-    settings = [part for override in (*overrides, *FIXED) for part in ("--set", override)]
+    settings = [part for override in (PATIENT, *overrides, *FIXED) for part in ("--set", override)]
     train = shlex.join(["quartet", "train", written, "--run-dir", run_dir, *settings])
     head = f"ray start --head --port={PORT} --num-cpus=0 --num-gpus=0 --object-store-memory={OBJECT_STORE_BYTES}"
     resume = f"[ -e {shlex.quote(run_dir)}/config.toml ] && set -- --resume"
