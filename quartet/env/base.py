@@ -124,6 +124,9 @@ class Environment(Part):
     """True if a run needs Chromium and fonts."""
     needs_desktop: ClassVar[bool] = False
     """True if a run needs an X server and desktop programs."""
+    one_host: ClassVar[bool] = False
+    """True if the sessions are machines that the recipe names, so that a second environment host would use the same
+    ones."""
     first_settings: ClassVar[Mapping[str, Mapping[str, object]]] = MappingProxyType({})
     """Settings that `quartet init` adds to a first recipe, by section."""
 

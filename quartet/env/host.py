@@ -131,7 +131,7 @@ async def run_env_host(recipe: Recipe, run_dir: Path, stop: asyncio.Event, modul
             # A client that is silent for longer than an episode may take has no running episode.
             idle_timeout_seconds=recipe.rollout.episode_timeout_seconds,
             recorder=recorder,
-            displays=Displays(run_dir),
+            displays=Displays(run_dir, module),
             place=Place(runtime.env_host, server_tls(runtime.tls.certificate, runtime.tls.key)),
         )
         try:

@@ -14,6 +14,7 @@ from quartet.ledger import Ledger
 from quartet.recipe.file import read_with_plugins
 from quartet.run.run_dir import CONFIG
 from quartet.runtime.module import run_module
+from quartet.runtime.plan import check_hosts
 from quartet.terminal.say import say
 
 Role = Literal["engine", "env", "worker"]
@@ -23,12 +24,14 @@ POLL_SECONDS = 1.0
 def join_run(run_dir: Path, role: Role) -> int:
     """Run a module of an active run until it gets SIGTERM or SIGINT, or the run ends. Return its exit code.
 
-    Raises `SetupError` if the run is not active.
+    Raises `SetupError` if the run is not active, or `ConfigError` if its environment has one host only.
     """
     token = _token(run_dir)
     if not token:
         raise SetupError(f"{run_dir} is not active", "start it with `quartet train`, or continue it with --resume")
     recipe = read_with_plugins(run_dir / CONFIG)
+    if role == "env":
+        check_hosts(recipe, recipe.env.hosts + 1)
     with closing(Ledger.open(run_dir)) as ledger:
         module = ledger.modules.join(role, getattr(recipe, f"{role}_modules"))
         say(f"{module} joins {run_dir}; Ctrl-C ends it", err=True)

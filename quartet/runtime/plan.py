@@ -43,6 +43,7 @@ def check_training(recipe: Recipe) -> None:
     Raises `ConfigError`. These rules are not in `Recipe` itself, so that older runs that violate them can be read.
     """
     check_recipe(recipe)
+    check_hosts(recipe, recipe.env.hosts)
     _backend(recipe).check_use(trains=True)
     _check_microbatch(recipe)
     _check_ranks(recipe)
@@ -55,6 +56,16 @@ def check_training(recipe: Recipe) -> None:
         raise ConfigError(
             "rollout.temperature = 0: the rollouts of a group would be equal, so there would be nothing to compare",
             "set a temperature above 0; the greedy part of an evaluation has its own temperature",
+        )
+
+
+def check_hosts(recipe: Recipe, hosts: int) -> None:
+    """Raise `ConfigError` if several environment hosts would use the same machines."""
+    if hosts > 1 and make_environment(recipe.env).one_host:
+        raise ConfigError(
+            f"the environment {recipe.env.name!r} uses machines that the recipe names, and two environment hosts would "
+            "use the same ones",
+            "use one environment host with more sessions",
         )
 
 

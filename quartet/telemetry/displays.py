@@ -1,7 +1,7 @@
 """Displays: what each session of an environment host shows at present, in files of the run for people to watch.
 
-A session replaces its file `displays/LANE.msgpack` at most once per `PERIOD_SECONDS`, so that many short steps cost
-little.
+A session replaces its file `displays/HOST/LANE.msgpack` at most once per `PERIOD_SECONDS`, so that many short steps
+cost little.
 """
 
 import os
@@ -42,12 +42,13 @@ class Display(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Displays:
-    """Writer of the displays of one environment host; it removes those of earlier hosts."""
+    """Writer of the displays of the environment host `host`; it removes those of the host's earlier processes."""
 
-    def __init__(self, run_dir: Path, clock: Callable[[], float] = time.time) -> None:
-        self._folder, self._clock = run_dir / FOLDER, clock
+    def __init__(self, run_dir: Path, host: str = "env", clock: Callable[[], float] = time.time) -> None:
+        self._folder, self._clock = run_dir / FOLDER / host, clock
         self._written: dict[str, Display] = {}
         shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.parent.mkdir(mode=0o700, exist_ok=True)
         self._folder.mkdir(mode=0o700)
 
     def show(self, lane: str, observation: Observation, *, trace: str, task: str, turn: int, ended: bool) -> None:
@@ -82,9 +83,9 @@ class Displays:
 
 
 def read_displays(run_dir: Path) -> list[Display]:
-    """Return the displays of a run, in the order of their lanes."""
-    found = [display for path in (run_dir / FOLDER).glob("*.msgpack") if (display := _read(path))]
-    return sorted(found, key=lambda one: (len(one.lane), one.lane))
+    """Return the displays of a run, in the order of their hosts and lanes."""
+    files = sorted((run_dir / FOLDER).glob("*/*.msgpack"), key=lambda file: (file.parent, len(file.name), file.name))
+    return [display for file in files if (display := _read(file))]
 
 
 def _read(path: Path) -> Display | None:

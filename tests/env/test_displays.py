@@ -32,7 +32,7 @@ def show(displays: Displays, observation: Observation, turn: int, *, ended: bool
 
 def test_short_steps_are_written_once_per_period_and_the_ends_of_an_episode_always(tmp_path: Path) -> None:
     clock = Clock()
-    displays = Displays(tmp_path, clock)
+    displays = Displays(tmp_path, clock=clock)
     texts = []
     for turn in range(8):
         show(displays, seen(f"step {turn}"), turn, ended=turn == 7)
@@ -60,15 +60,16 @@ def test_sessions_are_in_the_order_of_their_numbers_and_a_new_host_begins_withou
     for number in (10, 2, 1):
         show(displays, seen(""), 0, lane=f"session {number}")
     assert [display.lane for display in read_displays(tmp_path)] == ["session 1", "session 2", "session 10"]
+    show(Displays(tmp_path, "env-2"), seen(""), 0, lane="session 3")
     Displays(tmp_path)
-    assert read_displays(tmp_path) == []
+    assert [display.lane for display in read_displays(tmp_path)] == ["session 3"], "that of the other host"
 
 
 async def test_a_host_shows_its_sessions_until_their_clients_leave(tmp_path: Path) -> None:
     pool = SessionPool(lambda: BanditEnv(Counter()), 2)
     host = EnvHost(pool, name="bandit", capacity=2, token=TOKEN, step_timeout_seconds=5.0, displays=Displays(tmp_path))
     await host.start()
-    remote = RemoteEnvPool(lambda: host.url, 2, token=TOKEN)
+    remote = RemoteEnvPool(lambda: [host.url], 2, token=TOKEN)
     task = Task(env="bandit", family="fixed", seed=3)
     with traced("rollout 7.2"):
         one, other = await remote.acquire(), await remote.acquire()

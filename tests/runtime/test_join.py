@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from quartet.errors import SetupError
+from benchmarks.bandit import bandit_recipe
+from quartet.errors import ConfigError, SetupError
 from quartet.ledger import Ledger
 from quartet.ledger.modules import LIVE_SECONDS
 from quartet.ledger.serving import served_versions
+from quartet.recipe.file import to_toml
 from quartet.rollout.members import share_of
 from quartet.runtime.join import join_run
+from quartet.runtime.plan import check_hosts
 from quartet.telemetry.presence import Presence
 from quartet.types import MAIN
 from tests.live_runs import promises_hold, slow_learner, train_while
@@ -104,6 +107,16 @@ def workers_of_finished_rollouts(ledger: Ledger) -> set[str]:
 def test_a_run_that_is_not_active_cannot_be_joined(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="is not active"):
         join_run(tmp_path, "worker")
+
+
+def test_a_second_host_of_the_same_machines_is_refused(tmp_path: Path) -> None:
+    guests = {"name": "osworld", "addresses": ["http://127.0.0.1:5000"], "sessions": 1}
+    recipe = bandit_recipe(Path("unused"), env=guests)
+    (tmp_path / "config.toml").write_text(to_toml(recipe))
+    (tmp_path / "token").write_text("secret")
+    check_hosts(recipe, 1)
+    with pytest.raises(ConfigError, match="would use the same ones"):
+        join_run(tmp_path, "env")
 
 
 def test_a_module_is_a_member_while_it_sends_heartbeats(tmp_path: Path) -> None:

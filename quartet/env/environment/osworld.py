@@ -35,6 +35,7 @@ class OSWorld(Environment):
     source = "Xie et al. 2024, OSWorld: Benchmarking Multimodal Agents for Open-Ended Tasks"
     grammar = GRAMMAR
     typed_actions = True
+    one_host = True
     first_settings = {
         "env": {
             "addresses": ["http://127.0.0.1:5000"],

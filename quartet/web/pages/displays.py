@@ -30,7 +30,7 @@ def show_displays(request: Request) -> Response:
         run=run,
         page="displays",
         running=run.running,
-        sessions=run.recipe.env.sessions,
+        sessions=run.recipe.sessions,
         displays=[(display, _rollout(display)) for display in displays],
         now=time.time(),
     )
