@@ -91,7 +91,7 @@ def summary(result: dict[str, Any], limits: list[str]) -> str:
     )
     if limits:
         lines.append(
-            f"assumed as long as the recipe allows: {used['turns']:g} turns, per turn "
+            f"assumed as long as the recipe allows: {used['turns']:g} turn{'s'[: used['turns'] > 1]}, per turn "
             f"{used['prompt_tokens_per_turn']:g} prompt tokens and {used['response_tokens_per_turn']:g} of response\n"
             f"  -> for a forecast that is not pessimistic, give the means: "
             f"{' '.join('--' + name.replace('_', '-') for name in limits)}"

@@ -36,7 +36,7 @@ def read_model_size(folder: Path) -> ModelSize:
     if not file.is_file():
         raise ConfigError(
             f"cannot compute the size of the model: {file} is not there",
-            "download the model, or give the size with --parameters and --kv-bytes-per-token",
+            "make or download the model, or give the size with --parameters and --kv-bytes-per-token",
         )
     described: dict[str, Any] = json.loads(file.read_text())
     described = described.get("text_config") or described
