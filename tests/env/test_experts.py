@@ -100,7 +100,9 @@ async def test_undemonstrated_families_are_refused(tmp_path):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("num_seeds", [3, pytest.param(20, marks=pytest.mark.release)])
+@pytest.mark.parametrize(
+    "num_seeds", [1, pytest.param(3, marks=pytest.mark.campaign), pytest.param(20, marks=pytest.mark.release)]
+)
 async def test_experts_solve_every_family(num_seeds):
     attempts = await attempt_all(make_tasks(GROUPS["all"], range(num_seeds)), sessions=4)
     failed = [(a.task.key, a.error, [turn.action for turn in a.turns]) for a in attempts if not a.success]

@@ -85,7 +85,10 @@ def test_one_of_two_engines_may_die_be_ended_or_freeze(tmp_path, bandit_policy, 
     assert ("engine-2" in silent) == (how is signal.SIGSTOP)
 
 
-@pytest.mark.parametrize(("schedule", "rule"), [("one_step_off", "early_stop"), ("batch_synchronous", "april")])
+@pytest.mark.parametrize(
+    ("schedule", "rule"),
+    [("one_step_off", "early_stop"), pytest.param("batch_synchronous", "april", marks=pytest.mark.campaign)],
+)
 def test_schedules_that_wait_for_a_train_step_reach_their_last_one(tmp_path, bandit_policy, schedule, rule):
     recipe = slow_learner(bandit_policy, max_train_steps=5, admission={"schedule": schedule})
     summary = train(tmp_path / "run", recipe.model_copy(update={"straggler": Straggler(name=rule)}))
