@@ -30,6 +30,7 @@ def job(start: Path, contender: str) -> Job:
     return Job(contender=contender, policy=str(start), workload=str(workload), train_steps=2, seed=0, threads=1)
 
 
+@pytest.mark.slow
 def test_a_turn_has_as_many_tokens_as_the_benchmark_says(start):
     renderer = Renderer(load_tokenizer(start))
     assert {len(renderer.response(speak(button))) for button in BUTTONS} == {TURN_TOKENS}

@@ -184,6 +184,7 @@ def test_littles_law_holds_for_sessions(simulated):
     assert 0 < found.engine_utilisation <= 1
 
 
+@pytest.mark.slow
 def test_one_session_and_one_engine_are_the_closed_form(tmp_path):
     """A rollout takes its reset, four turns, and at most a tick until the next one is claimed."""
     one = scenario(sessions=1)
@@ -194,6 +195,7 @@ def test_one_session_and_one_engine_are_the_closed_form(tmp_path):
     assert 3600 / found.rollouts_per_hour == pytest.approx(rollout_seconds + TICK_SECONDS, rel=0.01)
 
 
+@pytest.mark.slow
 def test_the_forecast_agrees_with_the_simulator(tmp_path):
     many = scenario(sessions=48)
     many = replace(many, recipe=many.recipe | {"train": {"groups_per_batch": 12}})

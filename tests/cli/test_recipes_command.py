@@ -120,6 +120,7 @@ def test_its_comments_are_the_docstrings_of_the_settings(tmp_path):
         assert setting in model.model_fields, f"{dotted} is no setting any more"  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_init_without_a_terminal_asks_and_replaces_nothing(tmp_path):
     assert refused("init", tmp_path, "--model", POLICY).what == "--env is missing"
     assert refused("init", tmp_path, "--env", "bandit").what == "--model is missing"
@@ -133,6 +134,7 @@ def test_init_without_a_terminal_asks_and_replaces_nothing(tmp_path):
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("recipe.toml", "mine")]
 
 
+@pytest.mark.slow
 def test_many_mistakes_are_one_screen(tmp_path):
     file = tmp_path / "recipe.toml"
     file.write_text(

@@ -34,6 +34,7 @@ def for_ever(*_: object) -> None:
     Event().wait()
 
 
+@pytest.mark.slow
 async def test_an_engine_whose_step_hangs_says_so_when_it_is_asked_for_its_version(
     engine_of: Builder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

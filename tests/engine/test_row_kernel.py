@@ -20,6 +20,7 @@ def kernel_of(dtype: torch.dtype, kv_heads: int, group: int, head_dim: int) -> R
     return RowKernel(library)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "atol"), [(torch.float32, 1e-4), (torch.bfloat16, 2e-2)], ids=["float32", "bfloat16"]
 )
@@ -90,6 +91,7 @@ def test_each_new_token_of_a_chunk_sees_those_before_it(
     torch.testing.assert_close(attended.double(), expected.transpose(1, 2).reshape(rows * fresh, -1), atol=atol, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 def test_values_that_are_not_finite_stay_in_their_row(dtype: torch.dtype, bad: float) -> None:
@@ -152,6 +154,7 @@ def test_heads_of_another_shape_have_no_kernel() -> None:
     assert kernel_library(torch.zeros(1, 1, 2, 8, 64, dtype=torch.float16), 4) is None
 
 
+@pytest.mark.slow
 def test_a_damaged_library_is_compiled_again_and_unused_ones_are_deleted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

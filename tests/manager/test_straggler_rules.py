@@ -14,6 +14,7 @@ from quartet.types import GroupState, Status
 from tests.ledger.samples import finish, manager_of, recipe, trajectory
 
 
+@pytest.mark.slow
 @given(
     size=st.integers(2, 64), extra=st.integers(1, 9), share=st.floats(0, 1), rule=st.sampled_from(names("straggler"))
 )

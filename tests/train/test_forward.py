@@ -82,6 +82,7 @@ def branch_lists(draw: st.DrawFn) -> list[Branch]:
     return pack(make_batch([members])).branches
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(branches=branch_lists(), share=st.booleans())
 def test_equals_a_naive_forward(tiny_model: Qwen3ForCausalLM, branches: list[Branch], share: bool) -> None:

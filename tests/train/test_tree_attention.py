@@ -46,6 +46,7 @@ def ancestors(columns: list[np.ndarray]) -> torch.Tensor:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("group", "head_dim"), [(1, 16), (2, 48), (3, 64), (1, 128)])
 @settings(max_examples=12)
 @given(drawn=trees(), kv_heads=st.integers(1, 2), scale=st.sampled_from([0.1, 1.0, 30.0]))

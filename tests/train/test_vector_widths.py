@@ -36,6 +36,7 @@ def test_header_takes_the_width_of_the_registers(lanes: int) -> None:
     assert f"#define LANES {lanes if narrow == (lanes == 4) else 4}\n" in macros
 
 
+@pytest.mark.slow
 def test_tree_attention_and_its_gradients(lanes: int) -> None:
     torch.manual_seed(0)
     kernel = tree_kernel(32, torch.float32, torch.device("cpu"))
@@ -50,6 +51,7 @@ def test_tree_attention_and_its_gradients(lanes: int) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def test_decoding_and_prefill(lanes: int, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
