@@ -9,12 +9,14 @@ RUN    ?= runs/demo
 # Tests start hundreds of processes; none compiles again what another has compiled, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test behaviour campaigns test-all test-vllm test-ray check lint types unit docs docs-slow setup compiler browser desktop postgresql policy lock clean
+.PHONY: demo test behaviour campaigns test-all test-vllm test-ray check lint types unit docs docs-slow setup compiler browser desktop postgresql programs policy lock clean
 
 demo: setup browser   ## train on miniwob-24 and end with a summary and a picture
 	$(BIN)/quartet train recipes/miniwob/recipe.toml --run-dir $(RUN) --fresh
 
-test: lint browser desktop postgresql   ## lint, types, all behaviour: a real browser, a desktop, PostgreSQL, killed processes
+test:                 ## lint, types, all behaviour: a real browser, a desktop, PostgreSQL, killed processes
+	$(MAKE) --no-print-directory --jobs 2 setup programs
+	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory --jobs 2 types behaviour
 
 behaviour: setup
@@ -53,9 +55,10 @@ docs-slow: setup browser desktop   ## before a release: the pages' blocks that t
 
 setup: compiler .venv/installed   ## .venv with the `quartet` command
 
-.venv/installed: pyproject.toml constraints.txt
+# pip and apt-get (`programs`) may work at the same time; if apt-get is needed here, it waits for the other one.
+.venv/installed: pyproject.toml constraints.txt | compiler
 	$(PYTHON) -c 'import sys; sys.exit("Quartet needs Python 3.11 or newer") if sys.version_info < (3, 11) else None'
-	$(PYTHON) -m venv .venv || (apt-get install -y --no-install-recommends python3-venv && $(PYTHON) -m venv .venv)
+	$(PYTHON) -m venv .venv || (apt-get -o DPkg::Lock::Timeout=600 install -y --no-install-recommends python3-venv && $(PYTHON) -m venv .venv)
 	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	touch $@
@@ -80,6 +83,9 @@ browser:              ## Chromium and fonts: Debian's packages, or whatever brow
 
 desktop:              ## an X server, a window manager, AT-SPI and the programs of the desktop tasks
 	@sh tools/install_desktop.sh
+
+programs: compiler    ## what tests need beside Python, one after another: there is one apt-get
+	@sh tools/install_browser.sh && sh tools/install_desktop.sh && sh tools/install_postgresql.sh
 
 postgresql:           ## PostgreSQL's server programs, for the tests
 	@sh tools/install_postgresql.sh
