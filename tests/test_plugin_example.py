@@ -7,6 +7,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,13 @@ def test_every_part_of_the_example_is_one_short_file():
     assert len(files) == 6 and max(files.values()) <= 40
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="session")
+def python(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """The interpreter of a fresh environment with the plug-in; Quartet and what it needs are lent by this one."""
-    folder = tmp_path_factory.mktemp("fresh")
+    return made_once("environment-with-plugin", install_plugin) / "venv" / "bin" / "python"
+
+
+def install_plugin(folder: Path) -> None:
     venv.create(folder / "venv")
     python = folder / "venv" / "bin" / "python"
     (site,) = (folder / "venv").glob("lib/python*/site-packages")
@@ -40,7 +44,6 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = shutil.copytree(PLUGIN, folder / "plugin")
     offline = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
     subprocess.run([sys.executable, "-m", "pip", "--python", str(python), "install", *offline, str(source)], check=True)
-    return python
 
 
 def quartet(python: Path, folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:

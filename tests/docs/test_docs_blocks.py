@@ -16,6 +16,8 @@ BLOCK_SECONDS = 600
 FIRST = ROOT / "docs" / "get-started.md"
 FEWER = {"max_train_steps = 50": "max_train_steps = 4", "episodes_per_family = 64": "episodes_per_family = 8"}
 """Settings of the page's recipe, and those of the tests, which need no policy that has learned."""
+FIRST_COMMAND = "quartet train first.toml\n"
+"""Block of Get started that runs in a shell, as a reader would run it."""
 TRAINING = {f"docs/bring-your-own/{name}.md" for name in ("environment", "harness", "model")}
 """Pages whose blocks train: the campaigns run them. What they show has other tests, which `make test` runs."""
 SHELL_SYNTAX = re.compile(r"[|&;<>$`*?\\]")
@@ -36,10 +38,23 @@ def first_run(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Pat
 def follow_get_started(folder: Path) -> None:
     clone(folder)
     for block in blocks(FIRST):
-        if not block.slow:
+        if block.text == FIRST_COMMAND:
             use(block, folder, timeout_seconds=BLOCK_SECONDS)
+        elif not block.slow:
+            follow(block, folder)
         if block.title == "first.toml":
             shorten(folder / block.title)
+
+
+def follow(block: Block, folder: Path) -> None:
+    """Do what a block says. If it needs no shell, its commands run in this process, without the second that a new one
+    takes to start."""
+    if commands := quartet_commands(block):
+        for command in commands:
+            ended = quartet(*command, folder=folder)
+            assert ended.returncode == 0, f"{block}: {command} failed:\n{ended.stdout}\n{ended.stderr}"
+    else:
+        use(block, folder, timeout_seconds=BLOCK_SECONDS)
 
 
 def shorten(recipe: Path) -> None:
@@ -63,6 +78,7 @@ def clone(folder: Path) -> Path:
 @pytest.mark.timeout(2 * BLOCK_SECONDS)
 def test_code_blocks_of_get_started_train_a_run(first_run: Path) -> None:
     assert (first_run / "runs" / "first" / "summary.json").is_file()
+    assert FIRST_COMMAND in [block.text for block in blocks(FIRST)]
 
 
 @pytest.mark.slow
@@ -73,22 +89,15 @@ def test_code_blocks_of_a_page_run(page: Path, first_run: Path, tmp_path: Path) 
     shutil.copy(first_run / "first.toml", folder)
     shutil.copytree(first_run / "runs", folder / "runs", ignore=shutil.ignore_patterns("notifications"))
     for block in blocks(page):
-        if block.slow:
-            continue
-        if commands := quartet_commands(block):
-            for command in commands:
-                ended = quartet(*command, folder=folder)
-                assert ended.returncode == 0, f"{block}: {command} failed:\n{ended.stdout}\n{ended.stderr}"
-        else:
-            use(block, folder, timeout_seconds=BLOCK_SECONDS)
+        if not block.slow:
+            follow(block, folder)
 
 
 def quartet_commands(block: Block) -> list[list[str]]:
-    """Return the arguments of each command if the block needs no shell: then it runs in this process, without the
-    second that a new one takes to start. The blocks of Get started run in a shell all the same."""
+    """Return the arguments of each command if the block needs no shell."""
     if block.language != "bash" or block.serves:
         return []
-    lines = [shlex.split(line, comments=True) for line in block.text.replace("\\\n", "").splitlines()]
+    lines = [shlex.split(line, comments=True) for line in block.text.splitlines()]
     commands = [line for line in lines if line]
     if any(SHELL_SYNTAX.search(word) for line in commands for word in line):
         return []

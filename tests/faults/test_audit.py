@@ -193,14 +193,16 @@ class Twofold(LatestLoop):
         return [structs.replace(played, part="one"), other]
 
 
-@pytest.fixture(scope="module")
-def twofold_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="session")
+def twofold_run(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
     """One train step of an untrained policy: both rewards are in every group, whatever it does."""
-    folder = tmp_path_factory.mktemp("twofold")
-    make_policy(["click left [1]"], folder / "policy", vocab_size=600, hidden_size=32, num_layers=1, num_heads=2)
-    recipe = audited(folder / "policy", 1, rollout={"loop": "test_audit:Twofold"})
-    run_recipe(recipe, folder / "run", resume=False, fresh=False, quiet=True)
-    return folder / "run"
+
+    def make(folder: Path) -> None:
+        make_policy(["click left [1]"], folder / "policy", vocab_size=600, hidden_size=32, num_layers=1, num_heads=2)
+        recipe = audited(folder / "policy", 1, rollout={"loop": "test_audit:Twofold"})
+        run_recipe(recipe, folder / "run", resume=False, fresh=False, quiet=True)
+
+    return made_once("twofold", make) / "run"
 
 
 def test_two_parts_of_one_policy_and_rollout_are_audited(twofold_run: Path) -> None:

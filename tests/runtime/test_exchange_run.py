@@ -33,12 +33,14 @@ def export(run, kind, output, *arguments):
     return json.loads(done.stdout)
 
 
-@pytest.fixture(scope="module")
-def teacher(tmp_path_factory, bandit_policy):
+@pytest.fixture(scope="session")
+def teacher(made_once, bandit_policy):
     """A run that has ended, without replay."""
-    folder = tmp_path_factory.mktemp("teacher") / "run"
-    run_recipe(pairs(bandit_policy), folder, resume=False, fresh=False, quiet=True)
-    return folder
+
+    def make(folder):
+        run_recipe(pairs(bandit_policy), folder / "run", resume=False, fresh=False, quiet=True)
+
+    return made_once("teacher", make) / "run"
 
 
 def test_all_formats_tell_the_same(teacher, tmp_path):
