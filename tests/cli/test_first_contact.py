@@ -140,7 +140,7 @@ def test_a_run_about_to_start_is_waited_for(tmp_path):
             assert view.stdout.readline().startswith("http://127.0.0.1:")
         finally:
             view.terminate()
-            view.communicate(timeout=30)
+            view.communicate(timeout=120)
 
 
 def test_a_run_without_a_process_is_not_waited_for(tmp_path):

@@ -226,7 +226,7 @@ async def test_close_leaves_nothing_behind() -> None:
     assert len(family) > 2
     await browser.close()
     await browser.close()
-    _, alive = psutil.wait_procs(family, timeout=10)
+    _, alive = psutil.wait_procs(family, timeout=60)
     assert not alive
     assert not profile.exists()
 

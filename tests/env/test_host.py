@@ -84,7 +84,7 @@ async def connected(host: EnvHost):
 
 async def ask(ws, message) -> dict:
     await (ws.send_str(message) if isinstance(message, str) else ws.send_json(message))
-    return await ws.receive_json(timeout=10)
+    return await ws.receive_json(timeout=60)
 
 
 async def until(condition) -> None:
@@ -117,7 +117,7 @@ async def test_a_session_speaks_openenv_word_for_word():
         }
         assert (await ask(ws, {"type": "step", "data": {"action": "done"}}))["data"]["code"] == "SESSION_ERROR"
         await ws.send_json({"type": "close"})
-        assert (await ws.receive(timeout=10)).type is WSMsgType.CLOSE
+        assert (await ws.receive(timeout=60)).type is WSMsgType.CLOSE
         await until(lambda: pool.released == [True])
 
 
@@ -246,7 +246,7 @@ async def test_a_full_host_says_so_and_a_leaving_client_makes_room():
         async with connected(host) as first:
             await ask(first, {"type": "state"})
             async with connected(host) as second:
-                refusal = await second.receive_json(timeout=10)
+                refusal = await second.receive_json(timeout=60)
                 assert refusal == {
                     "type": "error",
                     "data": {"message": "all 1 sessions are taken", "code": "CAPACITY_REACHED"},

@@ -94,9 +94,9 @@ async def test_the_host_names_the_error_by_a_code_of_its_own(odd):
     try:
         async with ClientSession(headers=bearer(TOKEN)) as http, http.ws_connect(f"{host.url}/ws") as ws:
             await ws.send_json({"type": "reset", "data": {"env": "bandit", "family": "fixed", "seed": 3}})
-            await ws.receive_json(timeout=10)
+            await ws.receive_json(timeout=60)
             await ws.send_json({"type": "step", "data": {"action": "click left [1]"}})
-            answer = await ws.receive_json(timeout=10)
+            answer = await ws.receive_json(timeout=60)
     finally:
         await host.stop()
     assert (answer["type"], answer["data"]["code"]) == ("error", "REWARD_ERROR")

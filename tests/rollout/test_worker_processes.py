@@ -58,7 +58,7 @@ async def running(entry, recipe: Recipe, folder: Path, **options: str):
         yield task
     finally:
         stop.set()
-        await asyncio.wait_for(task, 20)
+        await asyncio.wait_for(task, 60)
 
 
 async def until(condition, *tasks) -> None:

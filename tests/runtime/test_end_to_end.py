@@ -13,6 +13,7 @@ from quartet.config.running import Ledger as LedgerPlace
 from quartet.ledger import Ledger
 from quartet.report.plot import draw_run
 from tests.live_runs import (
+    TIMEOUT_SECONDS,
     died,
     promises_hold,
     slow_learner,
@@ -105,10 +106,12 @@ def test_ctrl_c_leaves_no_process_and_the_run_can_be_resumed(tmp_path, bandit_po
     children = psutil.Process(process.pid).children(recursive=True)
     assert len(children) >= 5
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=TIMEOUT_SECONDS)
     assert process.returncode == 130, err
     assert "--resume" in err
-    _, alive = psutil.wait_procs(children, timeout=15)  # the fork server ends when it sees that its supervisor has
+    _, alive = psutil.wait_procs(
+        children, timeout=TIMEOUT_SECONDS
+    )  # the fork server ends when it sees that its supervisor has
     assert alive == []
     last_step = train_step(run_dir) + 2
     summary = train(run_dir, slow_learner(bandit_policy, max_train_steps=last_step), resume=True)
@@ -122,5 +125,5 @@ def test_modules_end_with_a_killed_supervisor(tmp_path, bandit_policy):
     children = psutil.Process(process.pid).children(recursive=True)
     process.kill()
     process.communicate()
-    _, alive = psutil.wait_procs(children, timeout=15)
+    _, alive = psutil.wait_procs(children, timeout=TIMEOUT_SECONDS)
     assert alive == []

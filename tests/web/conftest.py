@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, async_playwright
+from playwright.async_api import Browser, async_playwright, expect
 from starlette.types import ASGIApp
 
 from benchmarks.bandit import bandit_recipe
@@ -17,6 +17,7 @@ from quartet.telemetry.presence import Presence
 from quartet.telemetry.record import Recorder
 from quartet.types import RolloutPlan, Task
 
+expect.set_options(timeout=60_000)  # not 5 s: a page of a busy machine takes longer, and how long says nothing
 SCRIPT = "<script>document.title='taken over'</script><img src=x onerror=\"document.title='taken over'\">"
 """What a web page or a model may have written."""
 
