@@ -7,7 +7,7 @@ cost little.
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -23,6 +23,8 @@ MAX_TEXT_CHARACTERS = 4000
 class Display(msgspec.Struct, frozen=True, kw_only=True):
     """Newest observation of one session."""
 
+    host: str
+    """Name of the environment host, for example `env`."""
     lane: str
     """Row of the session in the timeline, for example `session 0`."""
     trace: str
@@ -45,7 +47,7 @@ class Displays:
     """Writer of the displays of the environment host `host`; it removes those of the host's earlier processes."""
 
     def __init__(self, run_dir: Path, host: str = "env", clock: Callable[[], float] = time.time) -> None:
-        self._folder, self._clock = run_dir / FOLDER / host, clock
+        self._host, self._folder, self._clock = host, run_dir / FOLDER / host, clock
         self._written: dict[str, Display] = {}
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.parent.mkdir(mode=0o700, exist_ok=True)
@@ -59,6 +61,7 @@ class Displays:
             return
         pictures = observation.pictures
         display = Display(
+            host=self._host,
             lane=lane,
             trace=trace,
             task=task,
@@ -79,13 +82,27 @@ class Displays:
         self._file(lane).unlink(missing_ok=True)
 
     def _file(self, lane: str) -> Path:
-        return self._folder / f"{lane.replace(os.sep, '-')}.msgpack"
+        return self._folder / _file_name(lane)
 
 
 def read_displays(run_dir: Path) -> list[Display]:
     """Return the displays of a run, in the order of their hosts and lanes."""
-    files = sorted((run_dir / FOLDER).glob("*/*.msgpack"), key=lambda file: (file.parent, len(file.name), file.name))
+    files = sorted(_files(run_dir), key=lambda file: (file.parent, len(file.name), file.name))
     return [display for file in files if (display := _read(file))]
+
+
+def read_display(run_dir: Path, host: str, lane: str) -> Display | None:
+    """Return the display of one session; None if there is none. Only a file that the folder lists is opened."""
+    wanted = (host, _file_name(lane))
+    return next((_read(path) for path in _files(run_dir) if (path.parent.name, path.name) == wanted), None)
+
+
+def _files(run_dir: Path) -> Iterator[Path]:
+    return (run_dir / FOLDER).glob("*/*.msgpack")
+
+
+def _file_name(lane: str) -> str:
+    return f"{lane.replace(os.sep, '-')}.msgpack"
 
 
 def _read(path: Path) -> Display | None:

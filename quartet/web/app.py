@@ -69,7 +69,7 @@ async def explain_error(request: Request, error: Exception) -> Response:
 async def explain_bug(request: Request, error: Exception) -> Response:
     """Return the page for an error that Quartet does not expect; the server logs the traceback."""
     what = f"this page failed: {type(error).__name__}"
-    return _explained(request, 500, what, "report this bug with the traceback in the terminal of `quartet view`")
+    return _explained(request, 500, what, "report this bug with the traceback in the terminal of this server")
 
 
 def _explained(request: Request, status_code: int, what: str, advice: str) -> Response:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from quartet.types import Pointer, TakenAction
+from quartet.types import Outcome, Pointer, TakenAction
 from quartet.types.frame import Frame, Point, Resized, Screen, Unit
 
 _WORDS = {
@@ -18,6 +18,7 @@ _WORDS = {
     "up": "released at",
 }
 """Gestures in captions; any other one is `clicked at`."""
+_NOT_DONE = (Outcome.PARSE_ERROR, Outcome.REFUSED, Outcome.ENDED)
 
 
 class Mark(Struct, frozen=True, kw_only=True):
@@ -31,11 +32,17 @@ class Mark(Struct, frozen=True, kw_only=True):
     """Wheel steps to the right and down."""
     frame: tuple[int, int] | None = None
     """Width and height of the picture in the units of `points`; None for pixels."""
+    done: bool = True
+    """False if the environment did not carry out the action, so that the pointer did not move."""
 
     @property
     def words(self) -> str:
         """Caption of the mark."""
         places = [f"({x:.0f}, {y:.0f})" for x, y in self.points]
+        units = f" of {self.frame[0]} × {self.frame[1]}" if self.frame else ""
+        return f"{'' if self.done else 'not done: '}{self._gesture(places)}{units}"
+
+    def _gesture(self, places: list[str]) -> str:
         if len(places) == 2:
             return f"dragged from {places[0]} to {places[1]}"
         if self.gesture == "scroll":
@@ -52,14 +59,15 @@ def _mark(taken: TakenAction) -> Mark | None:
     action = taken.action if isinstance(taken.action, Pointer) else None
     gesture = action.gesture if action else "drag" if len(taken.points) == 2 else "click"
     scrolled = action.scrolled if action else (0.0, 0.0)
+    done = taken.outcome not in _NOT_DONE
     if taken.points:
-        return Mark(gesture=gesture, points=taken.points, scrolled=scrolled)
+        return Mark(gesture=gesture, points=taken.points, scrolled=scrolled, done=done)
     named = [place for place in action.places if isinstance(place, Point)] if action else []
     frames = {point.frame for point in named}
     if len(frames) != 1:  # no point, or an element at one end
         return None
     points = [(point.x, point.y) for point in named]
-    return Mark(gesture=gesture, points=points, scrolled=scrolled, frame=_size(frames.pop()))
+    return Mark(gesture=gesture, points=points, scrolled=scrolled, frame=_size(frames.pop()), done=done)
 
 
 def _size(frame: Frame) -> tuple[int, int] | None:

@@ -281,7 +281,7 @@ def _turns(done: Sequence[Turn], calls: Sequence[CallView], solved_with: int) ->
             came_from=pointer,
         )
         yield view
-        pointer = next((mark.points[-1] for mark in reversed(view.marks) if mark.frame is None), pointer)
+        pointer = next((mark.points[-1] for mark in reversed(view.marks) if mark.done and mark.frame is None), pointer)
 
 
 def _page(observation: Observation, named: set[str]) -> list[Line]:

@@ -1,4 +1,4 @@
-"""HTTP server of the dashboard."""
+"""HTTP server of the dashboard and of `quartet env play`."""
 
 import asyncio
 import errno
@@ -14,7 +14,7 @@ from quartet.access.pending import ACCEPT_BACKLOG, Pending
 from quartet.errors import SetupError
 
 _ADVICE = {
-    errno.EADDRINUSE: "give another --port (0 takes a free one): another `quartet view` may run there",
+    errno.EADDRINUSE: "give another --port (0 takes a free one): another server runs there",
     errno.EACCES: "give a --port from 1024 on (0 takes a free one): lower ports need special permission",
 }
 """Advice by the error of the socket."""

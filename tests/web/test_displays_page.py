@@ -29,18 +29,33 @@ async def test_screens_and_texts_are_shown_with_their_rollouts(run_dir: Path) ->
     show(displays, 1, Observation(goal=SCRIPT, text=SCRIPT), trace="")
     async with ask(build_app([run_dir])) as client:
         page = (await client.get("/runs/run/displays")).text
-        assert "2 of" in page and "/runs/run/rollouts/2" in page and "<script>document" not in page
+        assert "/runs/run/rollouts/2" in page and "<script>document" not in page
         (address,) = re.findall(r'src="(/runs/run/displays/[^"]+)"', page)
         answer = await client.get(address)
         assert (answer.headers["content-type"], answer.content) == ("image/png", screen("first"))
-        for place in (0, 2, 3, 10**30):
-            assert (await client.get(f"/runs/run/displays/{place}")).status_code == 404
+        for lane in ("session 1", "session 2", "..%2Fconfig.toml", "%00", "x" * 300):
+            assert (await client.get(f"/runs/run/displays/env/{lane}")).status_code == 404
+
+
+async def test_a_picture_stays_with_its_session_when_another_one_ends(run_dir: Path) -> None:
+    displays = Displays(run_dir)
+    for number in range(2):
+        show(displays, number, seen(f"of session {number}"))
+    show(Displays(run_dir, "env-2"), 1, seen("of session 1 of another host"))
+    async with ask(build_app([run_dir])) as client:
+        page = (await client.get("/runs/run/displays")).text
+        assert "3 sessions, as the run left them" in page, "no supervisor is running"
+        first, second, other = re.findall(r'src="(/runs/run/displays/[^"]+)"', page)
+        displays.remove("session 0")
+        assert (await client.get(first)).status_code == 404
+        assert (await client.get(second)).content == screen("of session 1")
+        assert (await client.get(other)).content == screen("of session 1 of another host")
 
 
 async def test_a_picture_that_is_none_is_not_served(run_dir: Path) -> None:
     show(Displays(run_dir), 0, Observation(goal="", text="", pictures=[Picture(data=SCRIPT.encode())]))
     async with ask(build_app([run_dir])) as client:
-        assert (await client.get("/runs/run/displays/1")).status_code == 404
+        assert (await client.get("/runs/run/displays/env/session 0")).status_code == 404
 
 
 async def test_a_run_without_displays_says_why(run_dir: Path) -> None:

@@ -1,5 +1,6 @@
 """A person acts in a real environment, by requests as a page sends them, and by mouse and keyboard in a browser."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -38,8 +39,8 @@ async def playing(name: str, family: str, **settings: object) -> AsyncIterator[h
     await player.close()
 
 
-async def act(client: httpx.AsyncClient, turn: int, action: str) -> str:
-    answer = await client.post("/act", data={"turn": str(turn), "action": action})
+async def act(client: httpx.AsyncClient, turn: int, action: str, *, episode: int = 1) -> str:
+    answer = await client.post("/act", data={"episode": str(episode), "turn": str(turn), "action": action})
     assert answer.status_code == 200
     return answer.text
 
@@ -62,11 +63,18 @@ async def test_no_response_is_applied_twice():
         assert "turn 2" in await act(client, 3, "click (10,10)"), "a turn that has not begun"
 
 
+async def test_a_page_of_an_earlier_episode_does_not_act_in_the_present_one():
+    async with playing(SCREENS, "halves") as client:
+        await client.post("/begin", data={"family": "halves", "seed": "0"})
+        assert "click (10,10)" not in await act(client, 1, "click (10,10)", episode=1)
+        assert "click (10,10)" in await act(client, 1, "click (10,10)", episode=2)
+
+
 async def test_a_failure_of_the_environment_ends_the_episode_and_the_next_one_begins():
     async with playing(SCREENS, "halves") as client:
         failed = (await client.post("/begin", data={"family": "halves", "seed": "13"})).text
         assert "no display is left" in failed
-        assert "no display is left" in await act(client, 1, "click (10,10)"), "nothing is applied"
+        assert "no display is left" in await act(client, 1, "click (10,10)", episode=2), "nothing is applied"
         assert "Click the right half." in (await client.post("/begin", data={"family": "others", "seed": "1"})).text
 
 
@@ -78,8 +86,9 @@ async def test_a_step_has_the_time_limit_of_the_environment():
 @pytest.mark.parametrize(
     ("path", "data", "status"),
     [
-        ("/act", {"turn": "1"}, 400),
-        ("/act", {"turn": "x", "action": "done"}, 400),
+        ("/act", {"episode": "1", "turn": "1"}, 400),
+        ("/act", {"turn": "1", "action": "done"}, 400),
+        ("/act", {"episode": "1", "turn": "x", "action": "done"}, 400),
         ("/act", {"turn": "1", "action": "x" * MAX_BODY_BYTES}, 413),
         ("/begin", {"family": "halves", "seed": "-1"}, 400),
         ("/begin", {"family": "halves", "seed": "9" * 30}, 400),
@@ -95,7 +104,7 @@ async def test_a_wrong_form_is_explained_and_changes_nothing(path, data, status)
 
 async def test_only_the_page_of_this_server_may_act():
     async with playing(SCREENS, "halves") as client:
-        form = {"turn": "1", "action": "click (200,10)"}
+        form = {"episode": "1", "turn": "1", "action": "click (200,10)"}
         foreign = await client.post("/act", data=form, headers={"origin": "http://evil.example"})
         assert foreign.status_code == 403
         assert (await client.put("/act", data=form)).status_code == 405
@@ -162,8 +171,10 @@ async def test_mouse_and_keyboard_become_actions(browser):
             await page.keyboard.press("Control+Shift+ArrowLeft")
             await expect(sent(page)).to_contain_text("key Control+Shift+ArrowLeft")
             await page.mouse.move(*await at(page, 50, 60))
-            await page.mouse.wheel(0, 100)
-            await expect(sent(page)).to_contain_text("scroll (50,60) down 1")
+            for _ in range(10):  # as a touchpad does
+                await page.mouse.wheel(0, 30)
+            # Browsers state the place of a wheel event in whole pixels of the window, so of an enlarged screen one less.
+            await expect(sent(page)).to_contain_text(re.compile(r"scroll \((49|50),(59|60)\) down 3"))
             await page.mouse.click(*await at(page, 50, 60), button="right")
             await expect(sent(page)).to_contain_text("right_click (50,60)")
             await page.get_by_label("mouse").select_option("double_click")
@@ -175,6 +186,30 @@ async def test_mouse_and_keyboard_become_actions(browser):
             await expect(page.get_by_role("button", name="done", exact=True)).to_be_disabled()
             await page.get_by_role("button", name="Next seed").click()
             await expect(page.get_by_role("heading", level=1)).to_contain_text("seed 1")
+
+
+@pytest.mark.browser
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_is_no_action_is_not_sent(browser):
+    """A button pressed twice on one page, a pointer that the browser took over, and the way out of the screen."""
+    twice = "form => { for (const _ of [1, 2]) form.requestSubmit(form.querySelector('button')); }"
+    taken_over = """screen => {
+        for (const name of ["pointerdown", "pointercancel", "pointerup"])
+            screen.dispatchEvent(new PointerEvent(name, { bubbles: true, clientX: 40, clientY: 300 }));
+    }"""
+    with served(SCREENS, "halves") as address:
+        async with opened(browser, address) as page:
+            await page.get_by_role("form", name="Text of the observation").evaluate(twice)
+            await expect(sent(page)).to_contain_text("click [1]")
+            await page.locator("[data-screen]").evaluate(taken_over)
+            await page.locator("[data-screen]").focus()
+            await page.keyboard.press("Escape")
+            field = page.get_by_role("textbox", name="Action")
+            await expect(field).to_be_focused()
+            await field.fill("move (1,1)")
+            await field.press("Enter")
+            await expect(sent(page)).to_contain_text("move (1,1)")
+            await expect(page.locator("tbody tr")).to_have_count(2)
 
 
 @pytest.mark.browser

@@ -10,13 +10,14 @@ def test_recorded_points_come_before_the_coordinates_of_the_action():
     (mark,) = marks_of([taken_action("click (80,120)", points=[(81.0, 119.0)])])
     assert (mark.points, mark.frame, mark.words) == ([(81.0, 119.0)], None, "clicked at (81, 119)")
     (mark,) = marks_of([taken_action("click (80,120)", "covered")])
-    assert (mark.points, mark.frame) == ([(80.0, 120.0)], None)
+    assert (mark.points, mark.frame, mark.words) == ([(80.0, 120.0)], None, "not done: clicked at (80, 120)")
 
 
 def test_coordinates_keep_the_frame_in_which_they_were_said():
     for frame, size in ((Unit(1000), (1000, 1000)), (Resized(640, 480), (640, 480))):
         (mark,) = marks_of([taken(Pointer(gesture="click", places=[Point(5, 7, frame)]), "refused")])
         assert (mark.points, mark.frame) == ([(5, 7)], size)
+        assert mark.words == f"not done: clicked at (5, 7) of {size[0]} × {size[1]}"
 
 
 def test_words_name_the_gesture():

@@ -234,6 +234,16 @@ def test_several_actions_and_the_end_are_shown(tmp_path):
     run.ledger.close()
 
 
+def test_an_action_that_was_not_done_leaves_the_pointer_where_it_was(tmp_path):
+    run = Recorder(tmp_path / "run")
+    (lease,) = run.open_group("left", 1)
+    made = trajectory(lease.task, 1.0)
+    first, refused = made.turns
+    run.ledger.trajectories.append(lease, replace(made, turns=[first, refused, first]), 3)
+    assert [turn.came_from for turn in viewed(run.ledger, lease.rollout_id).turns] == [None, (2, 1), (2, 1)]
+    run.ledger.close()
+
+
 def test_a_parent_and_its_children_name_each_other(own_ledger):
     task = trajectory(own_ledger.groups.load(1).task, 1.0)
     (running,) = own_ledger.rollouts.claim("w", 9, 60)

@@ -7,8 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from quartet.telemetry.displays import Display, read_displays
-from quartet.web.numbers import NaturalConvertor as NaturalConvertor  # `:natural` in the routes
+from quartet.telemetry.displays import Display, read_display, read_displays
 from quartet.web.pictures import media_type
 from quartet.web.render import render
 from quartet.web.viewed_run import viewed_run
@@ -17,7 +16,7 @@ from quartet.web.viewed_run import viewed_run
 def routes() -> list[Route]:
     return [
         Route("/runs/{run}/displays", show_displays, name="displays"),
-        Route("/runs/{run}/displays/{place:natural}", show_display_picture, name="display_picture"),
+        Route("/runs/{run}/displays/{host}/{lane:path}", show_display_picture, name="display_picture"),
     ]
 
 
@@ -37,9 +36,10 @@ def show_displays(request: Request) -> Response:
 
 
 def show_display_picture(request: Request) -> Response:
-    """Send the newest picture of the session at a place of the page, counted from 1."""
-    displays, place = read_displays(viewed_run(request).run_dir), request.path_params["place"]
-    picture = displays[place - 1].picture if 1 <= place <= len(displays) else b""
+    """Send the newest picture of one session."""
+    asked = request.path_params
+    display = read_display(viewed_run(request).run_dir, asked["host"], asked["lane"])
+    picture = display.picture if display else b""
     kind = media_type(picture)
     if kind is None:
         raise HTTPException(404, "this session shows no picture that is a PNG, JPEG or WebP")

@@ -80,12 +80,14 @@ async def _show_picture(request: Request) -> Response:
 
 
 async def _act(request: Request) -> Response:
-    """Apply the response `action` as the turn `turn`."""
+    """Apply the response `action` as the turn `turn` of the episode `episode`."""
     fields = await _fields(request)
-    turn, action = fields.get("turn", ""), fields.get("action", "")
-    if not turn.isdecimal() or not action:
-        raise HTTPException(400, "send the fields `turn`, the number of the next turn, and `action`, a response")
-    await _player(request).act(int(turn[:9]), action.replace("\r\n", "\n"))
+    episode, turn, action = (fields.get(name, "") for name in ("episode", "turn", "action"))
+    if not (episode.isdecimal() and turn.isdecimal() and action):
+        raise HTTPException(
+            400, "send the fields `episode` and `turn`, the numbers on the page, and `action`, a response"
+        )
+    await _player(request).act(int(episode[:9]), int(turn[:9]), action.replace("\r\n", "\n"))
     return RedirectResponse("/", 303)
 
 

@@ -26,6 +26,8 @@ class PlayedTurn(Struct, frozen=True, kw_only=True):
 class Episode(Struct, kw_only=True):
     """The episode being played."""
 
+    number: int
+    """Number of the episode on this server, from 1; 0 before the first one."""
     task: Task
     observation: Observation | None = None
     """Newest observation; None if the session failed before the first one."""
@@ -48,7 +50,7 @@ class Player:
         self._pool = GuardedPool(self.environment.pool(env))
         self._session: Env | None = None
         self._one_at_a_time = asyncio.Lock()
-        self.episode = Episode(task=self._task(self.families[0], 0))
+        self.episode = Episode(number=0, task=self._task(self.families[0], 0))
 
     @property
     def max_turns(self) -> int | None:
@@ -67,7 +69,8 @@ class Player:
         """
         self.require(family)
         async with self._one_at_a_time:
-            self.episode = episode = Episode(task=self._task(family, seed))
+            number = self.episode.number + 1
+            self.episode = episode = Episode(number=number, task=self._task(family, seed))
             try:
                 async with asyncio.timeout(self._env.step_timeout_seconds):
                     self._session = self._session or await self._pool.acquire()
@@ -75,12 +78,16 @@ class Player:
             except (QuartetError, TimeoutError) as error:
                 await self._fail(error)
 
-    async def act(self, turn: int, response: str) -> None:
-        """Apply a response as the turn with this number, from 1. A number that is over is ignored, so that no response
-        is applied twice."""
+    async def act(self, number: int, turn: int, response: str) -> None:
+        """Apply a response as a turn, counted from 1, of the episode with this number.
+
+        A response for a turn or an episode that is over is ignored, so that none is applied twice, and none from a page
+        that shows another task.
+        """
         async with self._one_at_a_time:
             episode = self.episode
-            if episode.ended or self._session is None or turn != len(episode.turns) + 1:
+            present = (episode.number, len(episode.turns) + 1)
+            if episode.ended or self._session is None or (number, turn) != present:
                 return
             try:
                 async with asyncio.timeout(self._env.step_timeout_seconds):

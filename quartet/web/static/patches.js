@@ -15,14 +15,11 @@
     const cells = grids.map((grid) => grid.appendChild(document.createElementNS(SVG, "rect")));
 
     function mark() {
-      cells.forEach((cell, place) => {
-        // The picture's drawing has the picture's own pixels as units, the grid's has cells.
-        const box = grids[place].viewBox.baseVal;
-        const [across, down] = [box.width / columns, box.height / rows];
-        const size = { x: column * across, y: row * down, width: across, height: down };
-        for (const [name, value] of Object.entries(size)) cell.setAttribute(name, value);
-        cell.setAttribute("class", "patch");
-      });
+      for (const cell of cells) {
+        // Both drawings have cells as units.
+        const attributes = { x: column, y: row, width: 1, height: 1, class: "patch" };
+        for (const [name, value] of Object.entries(attributes)) cell.setAttribute(name, value);
+      }
       const place = row * columns + column;
       const text = `token ${first + place} of the prompt: row ${row + 1}, column ${column + 1}, pixels ${column * width} to ${
         (column + 1) * width - 1

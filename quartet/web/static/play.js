@@ -3,19 +3,23 @@
 
 (() => {
   const [NEAR_PIXELS, PAUSE_MS, LONGEST] = [5, 700, 200];
+  const [WHEEL_STEP_PIXELS, WHEEL_STEP_LINES] = [100, 3];
   const KEYS = { " ": "Space" };
+  // Keys that are no action on their own, and keys that an input method reads before it has composed a character.
+  const SILENT = ["Shift", "Control", "Alt", "AltGraph", "Meta", "CapsLock", "Dead", "Process", "Unidentified"];
   let [typed, wheel, pressed, timer] = ["", null, null, 0];
   let queue = Promise.resolve();
 
   const find = (selector) => document.querySelector(selector);
   const place = ([x, y]) => `(${x},${y})`;
 
-  // Sends a form, and shows the page that the server answers with. The form's turn is that of the page on arrival.
+  // Sends a form, and shows the page that the server answers with. A button belongs to the turn of its page, so that
+  // the server ignores a second press. A gesture is for the turn that follows all gestures before it.
   async function send(path, fields) {
     const page = find("[data-play]");
     if (!page) return location.assign("/"); // the page of an error
     page.toggleAttribute("data-waiting", true);
-    const body = new URLSearchParams(path === "/act" ? { ...fields, turn: page.dataset.turn } : fields);
+    const body = new URLSearchParams(path === "/act" ? { turn: page.dataset.turn, ...fields } : fields);
     const answer = await fetch(path, { method: "POST", body, headers: { accept: "text/html" } });
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (!fresh.querySelector("main")) throw new Error(fresh.body.textContent);
@@ -35,15 +39,15 @@
     queue = queue.then(() => send(path, fields)).catch((error) => {
       find("[data-play]")?.removeAttribute("data-waiting");
       const note = find("[data-said]") ?? find("h1");
-      note.textContent = `The action was not sent: ${error.message}`;
+      note.textContent = `The server sent no page, so the action may not have been applied: ${error.message}`;
     });
   }
 
   function act(action) {
-    if (find("[data-ended=yes]")) return;
-    const field = find("#action");
-    if (field) field.value = action;
-    enqueue("/act", { action });
+    const page = find("[data-play]");
+    if (!page || page.dataset.ended) return;
+    find("#action").value = action;
+    enqueue("/act", { action, episode: page.dataset.episode });
   }
 
   // Typed text and wheel steps are collected until a pause, or until another action begins.
@@ -75,21 +79,23 @@
     flush();
     const far = Math.hypot(event.clientX - from.event.clientX, event.clientY - from.event.clientY) > NEAR_PIXELS;
     const buttons = ["", "middle_click", "right_click"];
-    if (far) act(`drag ${place(from.at)} to ${place(to)}`);
+    if (far && !event.button) act(`drag ${place(from.at)} to ${place(to)}`);
     else act(`${buttons[event.button] || find("[data-gesture]").value} ${place(to)}`);
   }
 
   function key(event) {
-    const held = [event.ctrlKey && "Control", event.altKey && "Alt", event.metaKey && "Meta"].filter(Boolean);
-    if (["Shift", "Control", "Alt", "Meta", "Escape", "CapsLock"].includes(event.key)) return;
-    if (event.key === "Tab" && !event.ctrlKey) return;
+    if (event.isComposing || SILENT.includes(event.key) || (event.key === "Tab" && !event.ctrlKey)) return;
     event.preventDefault();
+    if (event.key === "Escape") return find("#action").focus();
+    const [composed, modifiers] = [event.getModifierState("AltGraph"), { ctrl: "Control", alt: "Alt", meta: "Meta" }];
+    const held = Object.keys(modifiers).filter((name) => event[`${name}Key`] && !composed).map((name) => modifiers[name]);
     if (event.key.length === 1 && !held.length) {
       typed += event.key;
       collect(`type here "${typed}"`);
       if (typed.length >= LONGEST) flush();
       return;
     }
+    if (event.repeat) return; // each would be a turn
     flush();
     if (event.shiftKey) held.push("Shift");
     act(`key ${[...held, KEYS[event.key] ?? event.key].join("+")}`);
@@ -102,7 +108,11 @@
     if (screen) pressed = { at: pointOf(screen, event), event };
   });
   document.addEventListener("pointerup", (event) => {
-    if (pressed) release(find("[data-screen]"), event);
+    const screen = find("[data-screen]");
+    if (pressed && screen) release(screen, event);
+  });
+  document.addEventListener("pointercancel", () => {
+    pressed = null;
   });
   document.addEventListener("contextmenu", (event) => onScreen(event) && event.preventDefault());
   document.addEventListener("keydown", (event) => {
@@ -121,7 +131,10 @@
       const sideways = Math.abs(event.deltaX) > Math.abs(event.deltaY);
       const way = sideways ? (event.deltaX > 0 ? "right" : "left") : event.deltaY > 0 ? "down" : "up";
       if (wheel && wheel.way !== way) flush();
-      wheel = { at: pointOf(screen, event), way, count: (wheel?.count ?? 0) + 1 };
+      // A touchpad sends many events for one step of a wheel.
+      const step = event.deltaMode === WheelEvent.DOM_DELTA_PIXEL ? WHEEL_STEP_PIXELS : WHEEL_STEP_LINES;
+      const turned = (wheel?.turned ?? 0) + Math.abs(sideways ? event.deltaX : event.deltaY) / step;
+      wheel = { at: pointOf(screen, event), way, turned, count: Math.max(1, Math.round(turned)) };
       collect(`scroll ${place(wheel.at)} ${way} ${wheel.count}`);
     },
     { passive: false },

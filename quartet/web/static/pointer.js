@@ -55,18 +55,20 @@
 
   function drawMarks(figure) {
     const [image, svg] = [figure.querySelector("img"), figure.querySelector("svg")];
+    if (!svg.dataset.marks) return; // a picture of a prompt
     const [width, height] = [image.naturalWidth, image.naturalHeight];
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     const [size, marks] = [Math.max(width, height) / 40, JSON.parse(svg.dataset.marks)];
     let before = JSON.parse(svg.dataset.from);
     marks.forEach((mark, place) => {
       const points = located(mark, width, height);
-      if (before) svg.append(...way(before, points[0], "travel"));
-      if (mark.gesture === "scroll") svg.append(...scrolled(points[0], mark.scrolled, size));
-      if (points.length === 2) svg.append(...arrow(points[0], points[1], size));
-      points.forEach((point, end) => svg.append(spot(point, size, end ? 0 : (RINGS[mark.gesture] ?? 1))));
-      if (marks.length > 1) svg.append(number(points[0], place + 1, size));
-      before = points.at(-1);
+      const drawing = svg.appendChild(element("g", { class: mark.done ? "done" : "undone" }));
+      if (before && mark.done) drawing.append(...way(before, points[0], "travel"));
+      if (mark.gesture === "scroll") drawing.append(...scrolled(points[0], mark.scrolled, size));
+      if (points.length === 2) drawing.append(...arrow(points[0], points[1], size));
+      points.forEach((point, end) => drawing.append(spot(point, size, end ? 0 : (RINGS[mark.gesture] ?? 1))));
+      if (marks.length > 1) drawing.append(number(points[0], place + 1, size));
+      if (mark.done) before = points.at(-1);
     });
   }
 
