@@ -173,7 +173,7 @@ async def test_mouse_and_keyboard_become_actions(browser):
             await page.mouse.move(*await at(page, 50, 60))
             for _ in range(10):  # as a touchpad does
                 await page.mouse.wheel(0, 30)
-            # Browsers state the place of a wheel event in whole pixels of the window, so of an enlarged screen one less.
+            # Browsers round the place of a wheel event down to whole pixels of the window.
             await expect(sent(page)).to_contain_text(re.compile(r"scroll \((49|50),(59|60)\) down 3"))
             await page.mouse.click(*await at(page, 50, 60), button="right")
             await expect(sent(page)).to_contain_text("right_click (50,60)")
