@@ -97,7 +97,7 @@ def quartet_commands(block: Block) -> list[list[str]]:
     """Return the arguments of each command if the block needs no shell."""
     if block.language != "bash" or block.serves:
         return []
-    lines = [shlex.split(line, comments=True) for line in block.text.splitlines()]
+    lines = [shlex.split(line, comments=True) for line in block.text.replace("\\\n", " ").splitlines()]
     commands = [line for line in lines if line]
     if any(SHELL_SYNTAX.search(word) for line in commands for word in line):
         return []
