@@ -57,12 +57,13 @@ class EnvHost:
         app.add_routes([web.get("/ws", self._serve), web.get("/health", self._health)])
         self._server = RunServer(app, token=token, name="the environment host", setting="runtime.env", place=place)
         self._handlers: set[asyncio.Task[object]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
         self.url = ""
 
     @property
     def sessions(self) -> int:
-        """Number of connected clients."""
-        return len(self._handlers)
+        """Number of sessions of connected clients, and of clients that left while their session still ends."""
+        return len(self._handlers) + len(self._ending)
 
     async def start(self, port: int = 0) -> None:
         """Listen; port 0 picks a free port. Raises `SetupError` if the address is unavailable."""
@@ -73,6 +74,7 @@ class EnvHost:
         for handler in self._handlers:
             handler.cancel()
         await self._server.stop()
+        await asyncio.gather(*self._ending)
         await self._pool.close()
 
     async def _health(self, _: web.Request) -> web.Response:
@@ -94,8 +96,12 @@ class EnvHost:
             try:
                 await self._converse(socket, session)
             finally:
-                await session.close()
+                # A client that has gone cancels this handler, but its session must end all the same.
+                ending = asyncio.create_task(session.close())
+                self._ending.add(ending)
+                ending.add_done_callback(self._ending.discard)
                 self._handlers.discard(handler)
+                await asyncio.shield(ending)
         await socket.close()
         return socket
 

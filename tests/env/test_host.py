@@ -256,6 +256,26 @@ async def test_a_full_host_says_so_and_a_leaving_client_makes_room():
         await until(lambda: host.sessions == 0)
 
 
+async def test_a_session_that_ends_slowly_keeps_its_place_until_it_has_ended():
+    """Its client disconnects at once, which cancels the handler of the connection."""
+    ends = asyncio.Event()
+
+    class Slow(CountingPool):
+        async def release(self, env: Env, *, healthy: bool) -> None:
+            await ends.wait()
+            await super().release(env, healthy=healthy)
+
+    async with hosting(capacity=1, pool=Slow) as (host, pool):
+        async with connected(host) as ws:
+            await ask(ws, {"type": "reset", "data": {"family": "fixed", "params": {}}})
+        async with connected(host) as ws:
+            assert (await ws.receive_json(timeout=60))["data"]["code"] == "CAPACITY_REACHED"
+        assert host.sessions == 1
+        ends.set()
+        await until(lambda: host.sessions == 0)
+        assert pool.released == [True]
+
+
 async def test_a_client_that_dies_in_a_step_gives_its_session_back_at_once():
     async with hosting(step_timeout_seconds=600) as (host, pool), connected(host) as ws:
         await ask(ws, {"type": "reset", "data": {"family": "fixed", "params": {}}})
