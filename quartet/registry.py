@@ -31,7 +31,7 @@ class Kind(Struct, frozen=True):
     """A kind of part: classes with one interface, one per file.
 
     A recipe chooses one part (such as the engine) or several (filters, loss terms, sinks). Checks of `quartet doctor`
-    are not chosen: all of them run.
+    and of `quartet env check` are not chosen: all of them run.
     """
 
     folder: str
@@ -133,6 +133,7 @@ KINDS: Mapping[str, Kind] = {
     "sink": Kind(
         "quartet.report.sinks", "quartet.report.sinks.base:Sink", "where a run is shown besides its folder", "sink"
     ),
+    "env_check": Kind("quartet.env.checks", "quartet.env.checks.base:EnvCheck", "what an environment must hold"),
     "doctor": Kind("quartet.doctor", "quartet.doctor.base:Doctor", "what the machine must have"),
 }
 """All kinds of parts, by the name that recipes, entry points and `quartet parts` use."""

@@ -73,8 +73,8 @@ def test_one_new_part_of_every_kind_is_one_new_file_each(tmp_path):
     assert ended.returncode == 0, ended.stderr
     answer = json.loads(ended.stdout)
     assert answer["listed"].keys() == KINDS.keys()
-    assert answer["chosen"] == dict.fromkeys(KINDS.keys() - {"doctor", "reward"}, 5), (
-        "doctors are in no recipe, rewards in an environment"
+    assert answer["chosen"] == dict.fromkeys(KINDS.keys() - {"doctor", "env_check", "reward"}, 5), (
+        "checks are in no recipe, rewards in an environment"
     )
     for kind, part in answer["listed"].items():
         assert part["settings"][-1] == {"name": "volume", "default": 3, "meaning": "A setting that no other part has."}

@@ -127,6 +127,8 @@ class Environment(Part):
     one_host: ClassVar[bool] = False
     """True if the sessions are machines that the recipe names, so that a second environment host would use the same
     ones."""
+    extra: ClassVar[str] = ""
+    """Extra of Quartet that installs what the environment needs, for example `mcp`; empty for none."""
     first_settings: ClassVar[Mapping[str, Mapping[str, object]]] = MappingProxyType({})
     """Settings that `quartet init` adds to a first recipe, by section."""
 

@@ -18,7 +18,8 @@ from PIL import Image, ImageChops
 
 from quartet import config
 from quartet.env import make_environment
-from quartet.env.check import check_environment
+from quartet.env.check.experts import play_experts
+from quartet.env.check.subject import Subject
 from quartet.env.desktop.deadline import Deadline
 from quartet.env.desktop.keeper import descendants
 from quartet.env.desktop.session import DesktopSession
@@ -303,7 +304,9 @@ FAMILIES = make_environment(settings()).families()
 
 async def check(families: list[str], seeds: range, sessions: int) -> None:
     env = settings(sessions=sessions, screenshots=False, families=families)
-    results = await check_environment(env, seeds, lambda _: None)
+    tasks = [Task(env=env.name, family=family, seed=seed) for family in families for seed in seeds]
+    async with Subject(env, seeds) as subject:
+        results = await play_experts(subject.environment, subject.pool, tasks)
     assert len(results) == len(families) * len(seeds)
     assert [(result.family, result.seed, result.error) for result in results if not result.passed] == []
     assert {result.family for result in results if not result.feasible} == set(families) & {

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from quartet.env.check import FamilyCheck
+from quartet.env.check.experts import FamilyCheck
 from quartet.env.desktop.expert import ScriptedExpert
 from quartet.env.desktop.task.evaluator import Evaluator
 from quartet.env.desktop.task.family import SHIPPED, family_files, folders, load_task

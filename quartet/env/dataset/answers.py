@@ -54,3 +54,14 @@ def extract(how: str, response: str) -> str:
     if not found:
         return ""
     return (found[-1][1] if found[-1].re.groups else found[-1][0]) or ""
+
+
+def known_extractor(how: str) -> str:
+    """Return a name of `EXTRACTORS` or a pattern. Raise `ValueError` for a pattern that is invalid."""
+    try:
+        re.compile("" if how in EXTRACTORS else how)
+    except re.error as error:
+        raise ValueError(
+            f"{how!r} is not a regular expression: {error} -> write {', '.join(EXTRACTORS)} or a pattern"
+        ) from error
+    return how

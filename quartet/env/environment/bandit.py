@@ -12,7 +12,7 @@ from collections import Counter
 
 from quartet.actions.grammar import ActionError, clicked, parse_action
 from quartet.config.section import Section
-from quartet.env.base import Env, Environment
+from quartet.env.base import Env, Environment, Expert
 from quartet.errors import ConfigError, EnvError, nearest
 from quartet.types import Done, Infeasible, Observation, StepResult, Task
 
@@ -40,6 +40,9 @@ class Bandit(Environment):
 
     def session(self) -> Env:
         return BanditEnv(self._episodes)
+
+    def expert(self, family_name: str, seed: int) -> Expert:
+        return lambda seen: f"click [{1 + ('right' in seen.goal)}]"
 
 
 class BanditEnv:

@@ -1,6 +1,5 @@
 """Rows of a data set as tasks: the policy answers one row, and reward functions score the response."""
 
-import re
 from collections import defaultdict
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +12,8 @@ from quartet.config import Recipe, Reward
 from quartet.config.choice import SeveralOf
 from quartet.config.running import SELECTION_OFFSET
 from quartet.config.section import Fraction, LocalPath, Positive, Section
-from quartet.env.base import Environment, EnvPool
-from quartet.env.dataset.answers import EXTRACTORS
+from quartet.env.base import Env, Environment, EnvPool
+from quartet.env.dataset.answers import known_extractor
 from quartet.env.dataset.prompt import DEFAULT, Prompts
 from quartet.env.dataset.rows import Row, Rows, read_rows
 from quartet.env.dataset.session import DatasetPool, DatasetSession
@@ -30,16 +29,6 @@ EXAMPLE = recipes_folder() / "dataset_math" / "problems.jsonl"
 LOOP_ADVICE = 'set rollout.loop = "append", which continues the conversation'
 ALL = "rows"
 """The only family of a data set without `family_column`."""
-
-
-def _extractor(how: str) -> str:
-    try:
-        re.compile("" if how in EXTRACTORS else how)
-    except re.error as error:
-        raise ValueError(
-            f"{how!r} is not a regular expression: {error} -> write {', '.join(EXTRACTORS)} or a pattern"
-        ) from error
-    return how
 
 
 class Dataset(Environment):
@@ -62,7 +51,7 @@ class Dataset(Environment):
         reward: SeveralOf[Reward] = []
         """Rewards whose components are summed: names of parts, or `module:function`. Empty only for a credit that reads
         no rewards, such as `majority_vote`."""
-        answer: Annotated[str, AfterValidator(_extractor)] = "text"
+        answer: Annotated[str, AfterValidator(known_extractor)] = "text"
         """Part of the response that is its answer: `text` (all of it), `number` (the last number), `boxed` (the last
         `\\boxed{}`), or a pattern, whose last match or its first group is the answer."""
         success_reward: float = 1.0
@@ -122,8 +111,8 @@ class Dataset(Environment):
             prompts.messages(rows.training[0])
         scorers = [Scorer(choice) for choice in self.settings.reward]
 
-        def session() -> DatasetSession:
-            return DatasetSession(
+        def session() -> Env:
+            answers = DatasetSession(
                 self.row,
                 prompts,
                 scorers,
@@ -132,8 +121,13 @@ class Dataset(Environment):
                 tries=self.settings.tries,
                 feedback=self.settings.feedback,
             )
+            return self.around(env, answers)
 
         return DatasetPool(session, env.sessions, scorers)
+
+    def around(self, env: config.Env, answers: DatasetSession) -> Env:
+        """Return the session of the environment, given the one that shows rows and scores answers."""
+        return answers
 
     def row(self, task: Task) -> Row:
         """Return the row of a task. Selection seeds begin at the end of the held-out rows, so that policies are chosen

@@ -2,6 +2,7 @@
 
 import click
 
+from quartet.cli.env.naming import environment_name
 from quartet.cli.parameters import SET
 
 
@@ -21,7 +22,7 @@ def play(name: str, family: str | None, seed: int, port: int, overrides: tuple[s
     from quartet.recipe.file import apply_override, parse_recipe
     from quartet.web.play.serve import play_in_browser
 
-    env: dict[str, object] = {"name": name, "sessions": 1, "step_timeout_seconds": 60.0}
+    env: dict[str, object] = {"name": environment_name(name), "sessions": 1, "step_timeout_seconds": 60.0}
     given = {"name": "play", "model": {"path": "."}, "env": env}
     for override in overrides:
         apply_override(given, override)

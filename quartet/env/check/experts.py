@@ -1,22 +1,18 @@
-"""Check of an environment with its experts: each family can be solved, and neither doing nothing nor a wrong solution
+"""Episodes of the environment's own experts: each family can be solved, and neither doing nothing nor a wrong solution
 is rewarded."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from quartet import config
-from quartet.env import make_environment, suite_families
 from quartet.env.base import Environment, EnvPool, Expert
-from quartet.env.guarded import GuardedPool
 from quartet.errors import ConfigError, QuartetError
 from quartet.types import Observation, Task
 
 MAX_TURNS = 100
 """Maximum turns of an expert in an environment without a limit of its own."""
-Progress = Callable[["FamilyCheck"], None]
 
 
 class FamilyCheck(Struct, frozen=True, kw_only=True):
@@ -43,23 +39,12 @@ class FamilyCheck(Struct, frozen=True, kw_only=True):
         return f"expert {self.expert:g}, idle {self.idle:g}, wrong {self.wrong:g}  {self.error}"
 
 
-async def check_environment(env: config.Env, seeds: Sequence[int], progress: Progress) -> list[FamilyCheck]:
-    """Run the expert, the wrong solution and the idle agent in each family with each seed, `env.sessions` at once.
-
-    Raise `ConfigError` if the environment has no experts.
-    """
-    environment, families = make_environment(env), suite_families(env)
-    tasks = [Task(env=env.name, family=family, seed=seed) for family in families for seed in seeds]
-    if all(environment.expert(family, 0) is None for family in families):
-        raise ConfigError(f"the environment {env.name!r} has no experts", "define `expert` in its class")
-    pool = GuardedPool(environment.pool(env))
-    try:
-        return list(await asyncio.gather(*(_check(environment, pool, task, progress) for task in tasks)))
-    finally:
-        await pool.close()
+async def play_experts(environment: Environment, pool: EnvPool, tasks: Sequence[Task]) -> list[FamilyCheck]:
+    """Run the expert, the wrong solution and the idle agent in each task, as many at once as the pool has sessions."""
+    return list(await asyncio.gather(*(_check(environment, pool, task) for task in tasks)))
 
 
-async def _check(environment: Environment, pool: EnvPool, task: Task, progress: Progress) -> FamilyCheck:
+async def _check(environment: Environment, pool: EnvPool, task: Task) -> FamilyCheck:
     try:
         idle, feasible, _ = await _play(environment, pool, task, lambda _: "done")
         expert = environment.expert(task.family, task.seed)
@@ -73,7 +58,6 @@ async def _check(environment: Environment, pool: EnvPool, task: Task, progress: 
             result = replace(result, wrong=(await _play(environment, pool, task, wrong))[0])
     except QuartetError as failure:
         result = FamilyCheck(family=task.family, seed=task.seed, error=str(failure))
-    progress(result)
     return result
 
 

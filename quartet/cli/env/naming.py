@@ -1,0 +1,25 @@
+"""Names of environments on the command line: a registered name, `module:Class`, or a module in the current folder."""
+
+from pathlib import Path
+
+from quartet.errors import ConfigError
+
+
+def environment_name(name: str) -> str:
+    """Return the name for a recipe. `doors` becomes `doors:Houses` if doors.py in the current folder defines only the
+    environment `Houses`.
+
+    Raise `ConfigError` if the module defines no environment, or several.
+    """
+    from quartet.env.base import Environment
+    from quartet.registry import names
+    from quartet.shipped import import_module
+
+    if ":" in name or name in names("env") or not Path(f"{name}.py").exists():
+        return name
+    own = vars(import_module(name)).values()
+    classes = [one for one in own if isinstance(one, type) and issubclass(one, Environment) and one.__module__ == name]
+    if len(classes) != 1:
+        found = ", ".join(one.__name__ for one in classes) or "none"
+        raise ConfigError(f"{name}.py must define one Environment, but has {found}", f"write {name}:CLASS")
+    return f"{name}:{classes[0].__name__}"

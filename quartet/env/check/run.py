@@ -1,0 +1,53 @@
+"""Run every check of `quartet.env.checks` on an environment."""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from quartet import config
+from quartet.env.check.subject import Subject
+from quartet.env.checks.base import EnvCheck, Finding, Grade
+from quartet.errors import QuartetError
+from quartet.part import NoSettings
+from quartet.registry import find, names
+
+
+class CheckResult(Struct, frozen=True, kw_only=True):
+    """Result of one check."""
+
+    check: str
+    findings: list[Finding]
+    measured: str = ""
+    """What the check measured, in one line; empty if it measures nothing."""
+
+    @property
+    def passed(self) -> bool:
+        """True unless a finding is an error."""
+        return all(finding.grade is not Grade.ERROR for finding in self.findings)
+
+
+async def check_environment(
+    env: config.Env, seeds: Sequence[int], progress: Callable[[CheckResult], None]
+) -> list[CheckResult]:
+    """Run every check on the environment. A failure of the environment ends its check and becomes a finding.
+
+    Raise `ConfigError` for an unknown environment, or one whose settings are invalid; `SetupError` if it cannot run on
+    this machine.
+    """
+    results = []
+    async with Subject(env, seeds) as subject:
+        for name in names("env_check"):
+            results.append(await _run(name, subject))
+            progress(results[-1])
+    return results
+
+
+async def _run(name: str, subject: Subject) -> CheckResult:
+    part = find("env_check", name)
+    assert issubclass(part, EnvCheck)
+    check = part(NoSettings())
+    try:
+        findings = await check.run(subject)
+    except QuartetError as error:
+        findings = [Finding(grade=Grade.ERROR, what=error.what, where=subject.place("step"), advice=error.advice)]
+    return CheckResult(check=name, findings=findings, measured=check.measured)

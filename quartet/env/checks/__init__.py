@@ -1,0 +1,1 @@
+"""Checks of `quartet env check`: one part per file."""

@@ -1,0 +1,65 @@
+"""Environments of Gymnasium, with observations and actions as text; MiniGrid and BabyAI among them."""
+
+from typing import Any, Literal
+
+from quartet.config.section import Positive, Section
+from quartet.env.base import Env, Environment
+from quartet.env.extra import import_extra
+from quartet.env.gym.session import GymSession
+from quartet.env.gym.text import ansi, minigrid, values
+from quartet.errors import ConfigError
+
+DESCRIPTIONS = {"auto": None, "ansi": ansi, "values": values, "minigrid": minigrid}
+
+
+class Gymnasium(Environment):
+    """Environments of Gymnasium by their ids, with text in place of arrays: the ids are the task families."""
+
+    class Settings(Section):
+        ids: list[str]
+        """Ids of the environments, for example `minigrid:BabyAI-GoToLocal-v0`. The module before the colon is imported
+        first, since it registers the id."""
+        options: dict[str, Any] = {}
+        """Keyword arguments of `gymnasium.make`."""
+        action_names: list[str] = []
+        """Names of the actions of a discrete space, in order. By default those of the environment's enumeration
+        `actions`, if it has one, else numbers. Actions of other spaces are written as JSON."""
+        text: Literal["auto", "ansi", "values", "minigrid"] = "auto"
+        """Form of the observation: the environment's render mode `ansi`, the numbers (`values`), or the objects of
+        MiniGrid's view. `auto` takes `ansi` if the environment has it, `minigrid` for MiniGrid, else `values`."""
+        turn_limit: Positive | None = None
+        """Turn limit of every family; by default the environment's own."""
+
+    settings: Settings
+    deterministic = True
+    extra = "gymnasium"
+    grammar = "the name or number of an action, such as `forward`"
+    source = "Towers et al. 2024, Gymnasium: A Standard Interface for Reinforcement Learning Environments"
+
+    def families(self) -> list[str]:
+        return self.settings.ids
+
+    def session(self) -> Env:
+        chosen: Any = GymSession(self._make, self.settings.action_names, DESCRIPTIONS[self.settings.text])
+        return chosen  # its plain functions are called in a thread
+
+    def max_turns(self, family_name: str) -> int | None:
+        return self.settings.turn_limit or self._spec(family_name).max_episode_steps
+
+    def _make(self, family: str) -> Any:
+        spec, registration = self._spec(family), import_extra("gymnasium.envs.registration", self.extra)
+        entry = spec.entry_point
+        creator = registration.load_env_creator(entry) if isinstance(entry, str) else entry
+        ansi = "ansi" in getattr(creator, "metadata", {}).get("render_modes", [])
+        return registration.make(spec, **({"render_mode": "ansi"} if ansi else {}) | self.settings.options)
+
+    def _spec(self, family: str) -> Any:
+        """Return the registered specification. Raise `ConfigError` for an unknown id."""
+        gymnasium = import_extra("gymnasium", self.extra)
+        module, _, name = family.rpartition(":")
+        if module:
+            import_extra(module, self.extra)
+        try:
+            return gymnasium.spec(name)
+        except gymnasium.error.Error as error:
+            raise ConfigError(f"env.ids: {error}", "write an id such as minigrid:BabyAI-GoToLocal-v0") from error

@@ -1,0 +1,58 @@
+"""Rows of a data set as tasks that a policy solves with the tools of an MCP server."""
+
+from typing import Any
+
+from quartet import config
+from quartet.config import Recipe
+from quartet.config.section import Positive
+from quartet.env.base import Env
+from quartet.env.dataset.session import DatasetSession
+from quartet.env.environment import dataset
+from quartet.env.tools.mcp_server import EXTRA, McpServer
+from quartet.env.tools.session import ToolSession
+from quartet.errors import ConfigError
+
+
+class Mcp(dataset.Dataset):
+    """Tasks of a data set, solved with the tools of an MCP server; rewards score the final answer or ask the server."""
+
+    class Settings(dataset.Dataset.Settings):
+        command: list[str] = []
+        """Command that starts the server, which is reached by its standard input and output."""
+        url: str = ""
+        """Address of a running server (streamable HTTP), in place of `command`."""
+        reset_tool: str = ""
+        """Tool that brings the server into the initial state of a row; it gets the columns that it takes, and the
+        policy does not see it. Without it every episode has a new connection, and with `command` a new process."""
+        reward_tool: str = ""
+        """Tool that returns a number at the end of an episode, which is added to the reward. It gets the columns that
+        it takes, and the policy does not see it."""
+        turn_limit: Positive = 8
+        """Turn limit of a task."""
+
+    settings: Settings
+    typed_actions = True
+    extra = EXTRA
+    grammar = '`call NAME {"argument": "value"}`, or the answer'
+    source = "Anthropic 2024, Model Context Protocol"
+    first_settings = {}
+
+    @classmethod
+    def check(cls, settings: Any, recipe: Recipe) -> None:
+        if bool(settings.command) == bool(settings.url):
+            raise ConfigError("an MCP server needs env.command or env.url", "set one of them")
+        if recipe.rollout.loop.name == "latest":
+            raise ConfigError("the loop latest does not show the results of earlier calls", dataset.LOOP_ADVICE)
+        if settings.reward or not settings.reward_tool:
+            super().check(settings, recipe)
+
+    def max_turns(self, family_name: str) -> int:
+        return self.settings.turn_limit
+
+    def around(self, env: config.Env, answers: DatasetSession) -> Env:
+        settings = self.settings
+
+        def connect() -> McpServer:
+            return McpServer(settings.command, settings.url, env.step_timeout_seconds)
+
+        return ToolSession(answers, self.row, connect, reset_tool=settings.reset_tool, reward_tool=settings.reward_tool)

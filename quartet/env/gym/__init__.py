@@ -1,0 +1,1 @@
+"""Gymnasium environments as text: sessions, names of actions, and descriptions of observations."""

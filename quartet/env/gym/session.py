@@ -1,0 +1,63 @@
+"""Session of a Gymnasium environment; its methods are plain functions, which run in a thread of the session."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from quartet.actions.error import ActionError
+from quartet.env.gym.actions import ActionReader, names_of
+from quartet.env.gym.text import Describe, describe_for
+from quartet.types import Observation, Outcome, StepResult, TakenAction, Task, Text
+
+
+class GymSession:
+    """One session; the environment is made at the first reset of a family, and kept."""
+
+    def __init__(self, make: Callable[[str], Any], action_names: Sequence[str], describe: Describe | None) -> None:
+        self._make, self._names, self._describe = make, action_names, describe
+        self._env: Any = None
+        self._family = ""
+
+    def reset(self, task: Task) -> Observation:
+        """Start an episode with the task's seed."""
+        if self._env is None or self._family != task.family:
+            self._release()
+            self._env, self._family = self._make(task.family), task.family
+            self._reader = ActionReader(self._env.action_space, self._names or names_of(self._env))
+            self._text = self._describe or describe_for(self._env)
+        observation, _ = self._env.reset(seed=task.seed)
+        return self._observe(observation)
+
+    def step(self, action: str) -> StepResult:
+        """Take the action that the response names; a response without one changes nothing."""
+        try:
+            chosen, name = self._reader.read(action)
+        except ActionError as error:
+            refused = TakenAction(outcome=Outcome.PARSE_ERROR, error=str(error))
+            seen = self._observe(self._seen, str(error))
+            return StepResult(observation=seen, reward=0.0, terminated=False, actions=[refused])
+        observation, reward, terminated, truncated, info = self._env.step(chosen)
+        ended = terminated or truncated
+        success = bool(info.get("is_success", terminated and reward > 0))
+        return StepResult(
+            observation=self._observe(observation),
+            reward=float(reward),
+            terminated=bool(terminated),
+            truncated=bool(truncated),
+            info={"success": success} if ended else {},
+            actions=[TakenAction(action=Text(text=action), canonical=name)],
+        )
+
+    async def close(self) -> None:
+        self._release()
+
+    def _observe(self, observation: Any, error: str = "") -> Observation:
+        self._seen = observation
+        mission = observation.get("mission", "") if isinstance(observation, dict) else ""
+        goal = f"{mission}\n" if mission else ""
+        text = self._text(self._env, observation)
+        return Observation(goal=f"{goal}Actions: {self._reader.usage}.", text=text, error=error)
+
+    def _release(self) -> None:
+        if self._env is not None:
+            self._env.close()
+            self._env = None

@@ -1,0 +1,53 @@
+"""Connection to an MCP server, which is started as a child process or reached by its URL."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from quartet.env.extra import import_extra
+from quartet.types import Function, Tool
+
+EXTRA = "mcp"
+
+
+class McpServer:
+    """One connection. A task of its own holds it, since the client of MCP must be closed where it was opened."""
+
+    def __init__(self, command: Sequence[str], url: str, timeout_seconds: float) -> None:
+        """Describe the connection: to the process that `command` starts, or to the server at `url`."""
+        mcp = import_extra("mcp", EXTRA)
+        target = url or mcp.StdioServerParameters(command=command[0], args=[*command[1:]])
+        self._client: Any = mcp.Client(target, read_timeout_seconds=timeout_seconds)
+        self._ended = asyncio.Event()
+        self._holder: asyncio.Task[None] | None = None
+        self.tools: list[Tool] = []
+
+    async def open(self) -> None:
+        """Connect and list the tools. Raise the error of the client if the server cannot be reached."""
+        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._holder = asyncio.create_task(self._hold(opened))
+        await asyncio.wait([opened, self._holder], return_when=asyncio.FIRST_COMPLETED)
+        if not opened.done():
+            self._holder.result()
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
+        """Call a tool. Return its text, and whether it is an error of the tool."""
+        result = await self._client.call_tool(name, dict(arguments))
+        texts = [getattr(part, "text", f"[{part.type}]") for part in result.content]
+        return "\n".join(texts), bool(result.is_error)
+
+    async def close(self) -> None:
+        """End the connection, and the child process; safe to call twice."""
+        self._ended.set()
+        if self._holder is not None:
+            await asyncio.wait([self._holder])
+
+    async def _hold(self, opened: "asyncio.Future[None]") -> None:
+        async with self._client as client:
+            listed = (await client.list_tools()).tools
+            self.tools = [
+                Tool(function=Function(name=one.name, description=one.description or "", parameters=one.input_schema))
+                for one in listed
+            ]
+            opened.set_result(None)
+            await self._ended.wait()

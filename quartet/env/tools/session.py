@@ -1,0 +1,130 @@
+"""Session in which a policy calls the tools of a server, and then answers a row of a data set."""
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from quartet.actions.grammar import ActionError, parse_actions
+from quartet.actions.taken import taken
+from quartet.env.dataset.rows import Row
+from quartet.env.dataset.session import DatasetSession
+from quartet.env.reward import number
+from quartet.env.tools.mcp_server import McpServer
+from quartet.errors import ConfigError, EnvError, RewardError, nearest
+from quartet.types import (
+    Action,
+    Done,
+    Message,
+    Observation,
+    Outcome,
+    StepResult,
+    TakenAction,
+    Task,
+    Text,
+    ToolCall,
+)
+
+USAGE = "call a tool, or give the answer"
+
+
+class ToolSession:
+    """One session. A response without a call is the answer, which the rewards of the data set score."""
+
+    def __init__(
+        self,
+        answers: DatasetSession,
+        row_of: Callable[[Task], Row],
+        connect: Callable[[], McpServer],
+        *,
+        reset_tool: str,
+        reward_tool: str,
+    ) -> None:
+        self._answers, self._row_of, self._connect = answers, row_of, connect
+        self._reset_tool, self._reward_tool = reset_tool, reward_tool
+        self._server: McpServer | None = None
+
+    async def reset(self, task: Task) -> Observation:
+        """Show the row and the tools, on a server in its initial state: it is reset by its own tool, or is a new
+        one."""
+        self._row = self._row_of(task)
+        if self._server is None or not self._reset_tool:
+            await self.close()
+            self._server = self._connect()
+            await self._server.open()
+        hidden = {self._reset_tool, self._reward_tool} - {""}
+        if missing := hidden - {tool.function.name for tool in self._server.tools}:
+            raise ConfigError(f"the MCP server has no tool {min(missing)!r}", nearest(min(missing), self._names()))
+        if self._reset_tool:
+            await self._own_call(self._reset_tool)
+        self._tools = [tool for tool in self._server.tools if tool.function.name not in hidden]
+        return replace(await self._answers.reset(task), tools=self._tools)
+
+    async def step(self, action: str) -> StepResult:
+        """Perform calls in Quartet's grammar (`call NAME {...}`); any other response is the answer."""
+        try:
+            actions = parse_actions(action)
+        except ActionError:
+            actions = []
+        if any(isinstance(one, ToolCall) for one in actions):
+            return await self.act(actions)
+        return await self._answer(action, Text(text=action))
+
+    async def act(self, actions: Sequence[Action]) -> StepResult:
+        """Perform the calls of a response in order. `done "answer"` gives the answer."""
+        messages, records = [], []
+        for action in actions:
+            if isinstance(action, Done | Text):
+                answer = action.answer if isinstance(action, Done) else action.text
+                result = await self._answer(answer, action)
+                return replace(result, actions=[*records, *result.actions])
+            error = ""
+            if isinstance(action, ToolCall):
+                text, failed = await self._called(action)
+                messages.append(Message("tool", text, action.name))
+                error = text if failed else ""
+            else:
+                error = USAGE
+            records.append(taken(action, error))
+        unread = any(record.outcome is not Outcome.DONE for record in records) and not messages
+        seen = Observation(goal="", text="", messages=messages, error=USAGE if unread else "")
+        return StepResult(observation=seen, reward=0.0, terminated=False, actions=records)
+
+    async def close(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            await server.close()
+
+    async def _called(self, call: ToolCall) -> tuple[str, bool]:
+        """Return the result of a call as text, and whether it failed."""
+        names = [tool.function.name for tool in self._tools]
+        if call.name not in names:
+            return f"no tool {call.name[:50]}: {', '.join(names)}", True
+        return await self._connected().call(call.name, call.arguments)
+
+    async def _answer(self, answer: str, action: Action) -> StepResult:
+        """Score the answer, and add the reward that the server reports."""
+        result = await self._answers.step(answer)
+        if self._reward_tool and result.terminated:
+            value = number(await self._own_call(self._reward_tool))
+            rewards = {**result.rewards, self._reward_tool: value}
+            total = sum(rewards.values())
+            result = replace(result, reward=total, rewards=rewards, info={"success": total >= 1.0})
+        return replace(result, actions=[TakenAction(action=action, canonical=answer)])
+
+    async def _own_call(self, name: str) -> str:
+        """Call a tool that the policy does not see, with the columns of the row that it takes."""
+        server = self._connected()
+        schema = next(tool.function.parameters for tool in server.tools if tool.function.name == name)
+        taken_columns = {key: self._row[key] for key in schema.get("properties", {}) if key in self._row}
+        text, failed = await server.call(name, taken_columns)
+        if failed:
+            raise RewardError(f"the MCP server's tool {name!r} failed: {text:.300}", "read the server's log")
+        return text
+
+    def _connected(self) -> McpServer:
+        if self._server is None:
+            raise EnvError("a session of tools was stepped before its first reset", "call reset(task) first")
+        return self._server
+
+    def _names(self) -> list[str]:
+        return [tool.function.name for tool in self._connected().tools]

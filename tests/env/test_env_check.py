@@ -1,0 +1,199 @@
+"""`quartet env new`, `check` and `list`: the skeleton works at once, and each fault of an environment is found."""
+
+import json
+import random
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from quartet import config
+from quartet.env.base import Env, Environment, Expert
+from quartet.env.check.run import check_environment
+from quartet.env.checks.base import Grade
+from quartet.registry import registered
+from quartet.types import Observation, StepResult, Task
+from tests.command import quartet
+
+PRESSES = ("press a", "press b")
+
+
+class Good(Env):
+    """Press the button of the seed; three turns at most."""
+
+    async def reset(self, task: Task) -> Observation:
+        self.right, self.turns = PRESSES[random.Random(task.key).randrange(2)], 0
+        return Observation(goal=f"Please {self.right}.", text="buttons a b")
+
+    async def step(self, action: str) -> StepResult:
+        self.turns += 1
+        error = "" if action in PRESSES else "press a or press b"
+        seen = Observation(goal=f"Please {self.right}.", text="buttons a b", error=error)
+        return StepResult(observation=seen, reward=float(action == self.right), terminated=not error)
+
+
+class LeaksState(Good):
+    episodes = 0
+
+    async def reset(self, task: Task) -> Observation:
+        type(self).episodes += 1
+        return replace(await super().reset(task), goal=f"Episode {self.episodes}")
+
+
+class Forgetful(Good):
+    async def step(self, action: str) -> StepResult:
+        result = await super().step(action)
+        return replace(result, observation=replace(result.observation, text=str(random.random())))
+
+
+class Brittle(Good):
+    async def step(self, action: str) -> StepResult:
+        PRESSES.index(action)
+        return await super().step(action)
+
+
+class Generous(Good):
+    async def step(self, action: str) -> StepResult:
+        return replace(await super().step(action), reward=1.0)
+
+
+class Hangs(Good):
+    async def step(self, action: str) -> StepResult:
+        import asyncio
+
+        return await asyncio.get_running_loop().create_future()
+
+
+class Untyped(Good):
+    async def step(self, action: str) -> Any:
+        return (await super().step(action)).observation
+
+
+class Old(Good):
+    async def reset(self, task: Task, seed: int) -> Observation:  # type: ignore[override]
+        return await super().reset(task)
+
+
+class Empty(Good):
+    async def reset(self, task: Task) -> Observation:
+        await super().reset(task)
+        return Observation(goal="", text="")
+
+
+class Silent(Good):
+    async def step(self, action: str) -> StepResult:
+        result = await super().step(action)
+        return replace(result, observation=replace(result.observation, error=""))
+
+
+class Rich(Good):
+    async def step(self, action: str) -> StepResult:
+        result = await super().step(action)
+        return replace(result, reward=5 * result.reward, terminated=True, info={"success": 1})
+
+
+class Infinite(Good):
+    async def step(self, action: str) -> StepResult:
+        return replace(await super().step(action), reward=float("nan"))
+
+
+def environment(session: type[Env], *, expert: str = "right") -> type[Environment]:
+    class Tried(Environment):
+        """An environment with one session class."""
+
+        deterministic = True
+        grammar = "`press a` or `press b`"
+
+        def families(self) -> list[str]:
+            return ["only"]
+
+        def session(self) -> Env:
+            return session()
+
+        def expert(self, family_name: str, seed: int) -> Expert:
+            return lambda seen: seen.goal[7:-1] if expert == "right" else "press c"
+
+    return Tried
+
+
+async def findings(session: type[Env], monkeypatch: pytest.MonkeyPatch, **options: Any) -> dict[str, str]:
+    """Return the errors and warnings by the name of the check."""
+    monkeypatch.setitem(registered, ("env", "tried"), environment(session, **options))
+    monkeypatch.setattr("quartet.env.checks.cost.SECONDS", 0.05)
+    env = config.Env(name="tried", sessions=2, step_timeout_seconds=0.2 if session is Hangs else 20.0)
+    results = await check_environment(env, range(2), lambda _: None)
+    return {
+        result.check: " | ".join(one.what for one in result.findings)
+        for result in results
+        if result.check != "cost"  # its warnings depend on the load of the machine
+        and any(one.grade is not Grade.NOTE for one in result.findings)
+    }
+
+
+async def test_a_sound_environment_has_no_findings(monkeypatch):
+    assert await findings(Good, monkeypatch) == {}
+
+
+@pytest.mark.parametrize(
+    ("session", "check", "what"),
+    [
+        (LeaksState, "resets", "`goal` changed after an episode without a step"),
+        (Forgetful, "determinism", "turn 1"),
+        (Brittle, "malformed", "ValueError"),
+        (Generous, "rewards", "only says `done` earns"),
+        (Generous, "malformed", "is rewarded with 1"),
+        (Hangs, "experts", "no answer within"),
+        (Untyped, "rewards", "of type Observation, not StepResult"),
+        (Old, "declaration", "cannot be called as reset(task)"),
+        (Empty, "resets", "shows nothing"),
+        (Silent, "malformed", "change nothing that the policy reads"),
+        (Rich, "experts", "expert 5"),
+        (Infinite, "rewards", "not a finite number"),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else None,
+)
+async def test_each_fault_is_found_by_its_check(session, check, what, monkeypatch):
+    assert what in (await findings(session, monkeypatch)).get(check, "nothing")
+
+
+async def test_an_expert_that_fails_is_found(monkeypatch):
+    assert "expert 0" in (await findings(Good, monkeypatch, expert="wrong"))["experts"]
+
+
+@pytest.mark.slow
+def test_the_skeleton_passes_its_check_and_its_test_and_trains(tmp_path):
+    made = quartet("env", "new", "doors", "--json", folder=tmp_path)
+    assert json.loads(made.stdout)["files"] == ["doors.py", "test_doors.py", "doors.toml"]
+    assert len((tmp_path / "doors.py").read_text().splitlines()) <= 30
+    checked = quartet("env", "check", "doors", "--json", folder=tmp_path)
+    assert checked.returncode == 0, checked.stderr
+    assert json.loads(checked.stdout)["env"] == "doors:Doors"
+    steps = ("--set", "train.max_train_steps=1", "--set", "evaluation.before_and_after=false")
+    few = ("--set", "runtime.kind=synchronous", "--set", "admission.max_lag=0", "--run-dir", "run", "--json")
+    trained = quartet("train", "doors.toml", *few, *steps, folder=tmp_path)
+    assert trained.returncode == 0, trained.stderr
+    again = quartet("env", "new", "doors", folder=tmp_path)
+    assert again.returncode == 2 and "already exists" in again.stderr
+
+
+def test_a_name_that_would_hide_a_module_is_refused(tmp_path):
+    refused = quartet("env", "new", "random", folder=tmp_path)
+    assert refused.returncode == 2 and "would hide" in refused.stderr
+    assert "not the name of a Python module" in quartet("env", "new", "my-doors", folder=tmp_path).stderr
+
+
+def test_a_failed_check_is_shown_with_its_place_and_fails_the_command(tmp_path):
+    quartet("env", "new", "broken", folder=tmp_path)
+    file = tmp_path / "broken.py"
+    file.write_text(file.read_text().replace("float(action == self.right)", "1.0"))
+    checked = quartet("env", "check", "broken", folder=tmp_path)
+    assert checked.returncode == 1
+    assert "FAIL rewards" in checked.stdout and "an agent that only says `done` earns" in checked.stdout
+    assert "--> broken.py:14, in Session.step" in checked.stdout
+    assert "checks of 'broken:Broken' fail" in checked.stderr
+
+
+def test_the_list_names_environments_with_what_they_need():
+    rows = {row["name"]: row for row in json.loads(quartet("env", "list", "--json").stdout)}
+    assert rows["dataset"]["requires"] == ["data"]
+    assert {"bandit", "locks", "miniwob"} <= rows.keys()

@@ -1,0 +1,106 @@
+"""Gymnasium environments as text: MiniGrid played by BabyAI's own bot, a text game, and a continuous action space."""
+
+import random
+
+import gymnasium
+import pytest
+
+from quartet import config
+from quartet.env import make_environment
+from quartet.env.check.run import check_environment
+from quartet.env.gym.actions import ActionReader
+from quartet.env.gym.session import GymSession
+from quartet.errors import ConfigError, SetupError
+from quartet.types import Outcome, Task
+
+GO_TO, LAKE, PENDULUM = "minigrid:BabyAI-GoToLocal-v0", "FrozenLake-v1", "Pendulum-v1"
+
+
+def session(*ids: str, **settings: object) -> GymSession:
+    made = make_environment(config.Env(name="gymnasium", ids=[*ids], **settings)).session()
+    assert isinstance(made, GymSession)
+    return made
+
+
+def task(family: str, seed: int = 0) -> Task:
+    return Task(env="gymnasium", family=family, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_actions_by_name_play_the_episode_that_the_bot_plays_in_the_environment_itself(seed):
+    from minigrid.utils.baby_ai_bot import BabyAIBot
+
+    original, ours = gymnasium.make("BabyAI-GoToLocal-v0"), session(GO_TO)
+    original.reset(seed=seed)
+    seen = ours.reset(task(GO_TO, seed))
+    assert seen.goal.startswith(original.unwrapped.mission + "\nActions: one of left, right, forward")
+    bot, last = BabyAIBot(original), None
+    while True:
+        last = bot.replan(last)
+        _, reward, terminated, truncated, _ = original.step(last)
+        result = ours.step(f"I go {last.name}")
+        assert (result.reward, result.terminated, result.truncated) == (reward, terminated, truncated)
+        if terminated or truncated:
+            break
+    assert terminated and result.info == {"success": True} and result.reward > 0
+
+
+def test_the_view_names_each_object_where_it_stands():
+    ours = session("minigrid:MiniGrid-Empty-5x5-v0")
+    seen = ours.reset(task("minigrid:MiniGrid-Empty-5x5-v0"))
+    walls = ["wall: 3 ahead", "wall: 1 to the left", "wall: 3 to the right"]
+    assert seen.text.splitlines() == [*walls, "green goal: 2 ahead, 2 to the right", "carrying: nothing"]
+    assert "green goal: 2 ahead, 2 to the left" in ours.step("right").observation.text.splitlines()
+    ours.step("forward")
+    assert "green goal: 1 ahead, 2 to the left" in ours.step("drop").observation.text.splitlines()
+
+
+def test_an_environment_with_a_text_mode_shows_it_and_has_numbered_actions():
+    ours = session(LAKE, options={"is_slippery": False})
+    seen = ours.reset(task(LAKE))
+    assert seen.text.split() == ["[S]FFF", "FHFH", "FFFH", "HFFG"] and "one of 0, 1, 2, 3" in seen.goal
+    path = ["1", "1", "2", "1", "2", "2"]
+    results = [ours.step(action) for action in path]
+    assert results[-1].terminated and results[-1].reward == 1.0 and results[-1].info["success"]
+
+
+def test_a_response_without_an_action_changes_nothing():
+    ours = session(LAKE)
+    before = ours.reset(task(LAKE))
+    result = ours.step("go 17 somewhere")
+    assert (result.observation.text, result.reward, result.terminated) == (before.text, 0.0, False)
+    assert result.actions[0].outcome is Outcome.PARSE_ERROR and "one of 0, 1, 2, 3" in result.observation.error
+
+
+def test_a_continuous_action_is_json_within_its_space():
+    ours = session(PENDULUM)
+    ours.reset(task(PENDULUM))
+    assert ours.step("torque:\n[1.5]").observation.error == ""
+    assert "outside the space" in ours.step("[9]").observation.error
+    assert "no action" in ours.step('{"a": [').observation.error
+
+
+def test_the_last_and_longest_name_of_a_response_counts():
+    reader = ActionReader(gymnasium.spaces.Discrete(3, start=5), ["turn", "turn left", "go"])
+    assert reader.read("go, then Turn left.") == (6, "turn left")
+    draw = random.Random(0)
+    for _ in range(200):
+        names = [draw.choice("abc") * draw.randint(1, 4) for _ in range(draw.randint(1, 5))]
+        reader = ActionReader(gymnasium.spaces.Discrete(2), ["aa", "b"])
+        known = [name for name in names if name in ("aa", "b")]
+        if known:
+            assert reader.read(" ".join(names))[1] == known[-1]
+
+
+def test_unknown_ids_and_missing_packages_are_errors_with_advice():
+    with pytest.raises(ConfigError, match="FrozenLak"):
+        make_environment(config.Env(name="gymnasium", ids=["FrozenLak-v1"])).max_turns("FrozenLak-v1")
+    with pytest.raises(SetupError, match=r"quartet-rl\[gymnasium\]"):
+        make_environment(config.Env(name="gymnasium", ids=["nothing_here:A-v1"])).max_turns("nothing_here:A-v1")
+
+
+async def test_minigrid_passes_all_checks(monkeypatch):
+    monkeypatch.setattr("quartet.env.checks.cost.SECONDS", 0.05)
+    env = config.Env(name="gymnasium", sessions=2, ids=[GO_TO], turn_limit=8)
+    results = await check_environment(env, range(1), lambda _: None)
+    assert [result for result in results if not result.passed] == []

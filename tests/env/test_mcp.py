@@ -1,0 +1,132 @@
+"""An MCP server's tools as the action space, against a real server by stdio and by HTTP."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from quartet import config
+from quartet.actions.format.hermes import Hermes
+from quartet.env import make_pool
+from quartet.env.base import Env, acting
+from quartet.errors import ConfigError
+from quartet.free_port import free_port
+from quartet.part import NoSettings
+from quartet.recipe.file import parse_recipe
+from quartet.types import Outcome, Task, ToolCall
+from quartet.types.frame import Screen
+
+SERVER = Path(__file__).with_name("tool_server.py")
+ROWS = [
+    {"prompt": f"Leave {goal} apples.", "item": "apple", "count": goal + 2, "goal": goal, "answer": "done"}
+    for goal in range(20)
+]
+HIDDEN = {"reset_tool": "restart", "reward_tool": "judge"}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return str(file)
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    port = free_port()
+    with subprocess.Popen([sys.executable, SERVER, "http", str(port)], stderr=subprocess.DEVNULL) as server:
+        address = f"http://127.0.0.1:{port}/mcp"
+        while server.poll() is None:
+            try:
+                urlopen(address, timeout=5)
+            except HTTPError:
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield address
+        server.kill()
+
+
+@asynccontextmanager
+async def session(data: str, **settings: object) -> AsyncIterator[Env]:
+    settings = {"command": [sys.executable, str(SERVER), "stdio"]} | settings if "url" not in settings else settings
+    pool = make_pool(config.Env(name="mcp", data=data, sessions=1, **settings))
+    env = await pool.acquire()
+    try:
+        yield env
+    finally:
+        await pool.release(env, healthy=True)
+        await pool.close()
+
+
+def task(seed: int = 0) -> Task:
+    return Task(env="mcp", family="rows", seed=seed)
+
+
+def sell(count: int) -> ToolCall:
+    return ToolCall(name="sell", arguments={"item": "apple", "count": count})
+
+
+async def play(env: Env) -> None:
+    seen = await env.reset(task())
+    assert [tool.function.name for tool in seen.tools] == ["sell"], "its own tools are hidden"
+    assert seen.tools[0].function.parameters["properties"]["count"]["type"] == "integer"
+    result = await acting(env).act([sell(99), ToolCall(name="steal"), sell(2)])
+    assert [message.role for message in result.observation.messages] == ["tool"] * 3
+    refused, unknown, left = (message.content for message in result.observation.messages)
+    assert "only" in refused and unknown == "no tool steal: sell" and left.endswith("left")
+    outcomes = [record.outcome for record in result.actions]
+    assert outcomes == [Outcome.REFUSED, Outcome.REFUSED, Outcome.DONE]
+    result = await env.step("I sold two.")
+    assert result.terminated and result.rewards == {"judge": 1.0} and result.info["success"]
+    await env.reset(task())
+    assert (await env.step("nothing")).reward == 0.0, "the second episode begins with the row's own stock"
+
+
+@pytest.mark.slow
+async def test_a_policy_plays_by_stdio(data):
+    async with session(data, **HIDDEN) as env:
+        await play(env)
+
+
+@pytest.mark.campaign
+async def test_a_policy_plays_by_http(data, url):
+    async with session(data, url=url, **HIDDEN) as env:
+        await play(env)
+
+
+@pytest.mark.slow
+async def test_without_a_reset_tool_every_episode_has_a_server_of_its_own(data):
+    async with session(data, reward="exact_match") as env:
+        await env.reset(task())
+        await acting(env).act([ToolCall(name="restart", arguments={"item": "apple", "count": 5})])
+        assert (await acting(env).act([sell(1)])).observation.messages[0].content == "4 left"
+        await env.reset(task())
+        result = await env.step('call sell {"item": "apple", "count": 1}')
+        assert "only 0" in result.observation.messages[0].content
+        assert (await env.step("done")).reward == 1.0
+
+
+@pytest.mark.slow
+async def test_a_hidden_tool_that_is_missing_and_a_recipe_without_a_server_are_named(data):
+    async with session(data, reset_tool="restarts") as env:
+        with pytest.raises(ConfigError, match="restart"):
+            await env.reset(task())
+    recipe = {"name": "x", "model": {"path": "."}, "env": {"name": "mcp", "data": data}}
+    with pytest.raises(ConfigError, match=r"env\.command or env\.url"):
+        parse_recipe(recipe, "test")
+
+
+def test_hermes_calls_are_actions_and_other_text_is_the_answer():
+    text = (
+        'Let me see.\n<tool_call>\n{"name": "sell", "arguments": {"item": "a"}}\n</tool_call>\n<tool_call>{"name": "b"}'
+    )
+    calls = Hermes(NoSettings()).parse(text, Screen())
+    assert calls == [ToolCall(name="sell", arguments={"item": "a"}), ToolCall(name="b")]
