@@ -141,7 +141,7 @@ async def test_a_sound_environment_has_no_findings(monkeypatch):
         (Forgetful, "determinism", "turn 1"),
         (Brittle, "malformed", "ValueError"),
         (Generous, "rewards", "only says `done` earns"),
-        (Generous, "malformed", "is rewarded with 1"),
+        (Generous, "malformed", "malformed responses are rewarded, such as ''"),
         (Hangs, "experts", "no answer within"),
         (Untyped, "rewards", "of type Observation, not StepResult"),
         (Old, "declaration", "cannot be called as reset(task)"),

@@ -41,7 +41,9 @@ def data(tmp_path: Path) -> str:
 @pytest.fixture
 def url() -> Iterator[str]:
     port = free_port()
-    with subprocess.Popen([sys.executable, SERVER, "http", str(port)], stderr=subprocess.DEVNULL) as server:
+    with subprocess.Popen(
+        [sys.executable, SERVER, "http", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as server:
         address = f"http://127.0.0.1:{port}/mcp"
         while server.poll() is None:
             try:

@@ -47,7 +47,7 @@ class Cost(EnvCheck):
                     observation = result.observation
                     if result.terminated or result.truncated:
                         break
-                # The least over all episodes: the machine may stop this process once, and a coroutine blocks every time.
+                # The least over all episodes: a busy machine stops this process once, a coroutine blocks every time.
                 blocked_seconds = min(blocked_seconds, max(blocks, default=0.0))
                 blocks.clear()
                 episodes += 1

@@ -10,7 +10,8 @@ class Malformed(EnvCheck):
     """Malformed responses raise nothing, are not rewarded, and are answered by an error or a text."""
 
     async def run(self, subject: Subject) -> list[Finding]:
-        task, found, unanswered = subject.task(subject.families[0], subject.seeds[0]), [], 0
+        task, found, unanswered = subject.task(subject.families[0], subject.seeds[0]), list[Finding](), 0
+        rewarded: list[str] = []
         async with subject.session() as session:
             for response in MALFORMED:
                 opening = await session.reset(task)
@@ -22,11 +23,13 @@ class Malformed(EnvCheck):
                     found.append(Finding(grade=Grade.ERROR, what=what, where=subject.place("step"), advice=advice))
                     continue
                 if result.reward > 0:
-                    what = f"the response {response[:30]!r} is rewarded with {result.reward:g}"
-                    advice = "reward only what solves the task"
-                    found.append(Finding(grade=Grade.ERROR, what=what, where=subject.place("step"), advice=advice))
+                    rewarded.append(response)
                 seen, ended = result.observation, result.terminated or result.truncated
                 unanswered += not (ended or seen.error or seen.messages or seen.text != opening.text)
+        if rewarded:
+            what = f"{len(rewarded)} of {len(MALFORMED)} malformed responses are rewarded, such as {rewarded[0][:30]!r}"
+            advice = "reward only what solves the task"
+            found.append(Finding(grade=Grade.ERROR, what=what, where=subject.place("step"), advice=advice))
         if unanswered:
             what = f"{unanswered} of {len(MALFORMED)} malformed responses change nothing that the policy reads"
             advice = "set `Observation.error`, so that the policy learns that its response had no effect"

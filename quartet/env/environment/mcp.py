@@ -30,7 +30,6 @@ class Mcp(dataset.Dataset):
         turn_limit: Positive = 8
         """Turn limit of a task."""
 
-    settings: Settings
     typed_actions = True
     extra = EXTRA
     grammar = '`call NAME {"argument": "value"}`, or the answer'
@@ -47,10 +46,11 @@ class Mcp(dataset.Dataset):
             super().check(settings, recipe)
 
     def max_turns(self, family_name: str) -> int:
-        return self.settings.turn_limit
+        settings: Any = self.settings  # its type is that of Dataset, which pyright lets no subclass narrow
+        return settings.turn_limit
 
     def around(self, env: config.Env, answers: DatasetSession) -> Env:
-        settings = self.settings
+        settings: Any = self.settings
 
         def connect() -> McpServer:
             return McpServer(settings.command, settings.url, env.step_timeout_seconds)
