@@ -18,7 +18,7 @@ class CheckResult(Struct, frozen=True, kw_only=True):
     check: str
     findings: list[Finding]
     measured: str = ""
-    """What the check measured, in one line; empty if it measures nothing."""
+    """Measurements of the check, in one line; empty if it measures nothing."""
 
     @property
     def passed(self) -> bool:

@@ -34,7 +34,7 @@ class EnvCheck(Part):
     """One check of an environment. Its instances are used once."""
 
     measured: str = ""
-    """What `run` measured, in one line; empty if the check measures nothing."""
+    """Measurements of `run`, in one line; empty if the check measures nothing."""
 
     @abstractmethod
     async def run(self, subject: Subject) -> list[Finding]:
