@@ -46,5 +46,5 @@ class ActionReader:
 
 def names_of(env: Any) -> list[str]:
     """Return the names of an environment's actions, from its enumeration `actions` (as MiniGrid has); else none."""
-    actions = getattr(env.unwrapped, "actions", None)
+    actions: Any = getattr(env.unwrapped, "actions", None)
     return [action.name for action in actions] if hasattr(actions, "__members__") else []
