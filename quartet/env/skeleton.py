@@ -1,31 +1,35 @@
 """Skeleton of an environment: the files that `quartet env new` writes."""
 
-ENVIRONMENT = '''"""Environment `NAME`: press the button that the goal names."""
+ENVIRONMENT = '''"""Environment `NAME`: each house hides a prize behind one of its doors."""
 
 from quartet.env.base import Env, Environment
 from quartet.types import Observation, StepResult, Task
 
-ACTIONS = ["click red [1]", "click blue [2]"]
+PAGE = "button red [1]\\nbutton green [2]\\nbutton blue [3]"
+DOORS = {"tower": "[1]", "cellar": "[2]", "attic": "[3]"}  # a policy learns from rewards which door is right
 
 
 class Session(Env):
     async def reset(self, task: Task) -> Observation:
-        self.right = ACTIONS[task.seed % 2]  # the same task shows the same goal
+        self.house = list(DOORS)[task.seed % 3]  # the same task shows the same house
         return self.observe()
 
     async def step(self, action: str) -> StepResult:
-        error = "" if action in ACTIONS else f"write {' or '.join(ACTIONS)}"
-        return StepResult(observation=self.observe(error), reward=float(action == self.right), terminated=not error)
+        opened = action[-3:]
+        error = "" if opened in DOORS.values() else "write click and a number in brackets, such as click red [1]"
+        reward = float(opened == DOORS[self.house])
+        return StepResult(observation=self.observe(error), reward=reward, terminated=not error)
 
     def observe(self, error: str = "") -> Observation:
-        return Observation(goal=f"Now {self.right[:-4]}.", text="button red [1]\\nbutton blue [2]", error=error)
+        text = f"heading {self.house}\\n{PAGE}"
+        return Observation(goal="Find the prize: red or green or blue.", text=text, error=error)
 
 
 class CLASS(Environment):
-    """Two buttons, one of which the goal names."""
+    """Houses with three doors, one of which hides a prize."""
 
     def families(self) -> list[str]:
-        return ["buttons"]
+        return ["houses"]
 
     def session(self) -> Session:
         return Session()
@@ -41,11 +45,11 @@ from quartet.env.check.run import check_environment
 from quartet.types import Task
 
 
-def test_the_right_button_is_rewarded() -> None:
+def test_the_right_door_is_rewarded() -> None:
     async def play() -> float:
         session = Session()
-        await session.reset(Task(env="NAME", family="buttons", seed=1))
-        return (await session.step("click blue [2]")).reward
+        await session.reset(Task(env="NAME", family="houses", seed=1))
+        return (await session.step("click green [2]")).reward
 
     assert asyncio.run(play()) == 1.0
 
@@ -70,12 +74,12 @@ max_tokens = 8
 
 [train]
 groups_per_batch = 2
-max_train_steps = 20
+max_train_steps = 6  # a few more, and no task is left that the policy sometimes fails
 """
 
 
 def skeleton(name: str) -> dict[str, str]:
     """Return the contents of the module, its test and its recipe, by file name."""
-    class_name = "".join(word.capitalize() for word in name.split("_")) or "Buttons"
+    class_name = "".join(word.capitalize() for word in name.split("_")) or "Houses"
     files = {f"{name}.py": ENVIRONMENT, f"test_{name}.py": TEST, f"{name}.toml": RECIPE}
     return {file: text.replace("NAME", name).replace("CLASS", class_name) for file, text in files.items()}

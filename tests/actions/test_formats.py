@@ -181,7 +181,11 @@ def test_arguments_of_a_call_are_an_action_of_the_declared_types_or_an_action_er
     assert msgspec.json.decode(msgspec.json.encode(actions), type=list[Action]) == actions
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS if name != "environment"])
+TEXT_IS_AN_ANSWER = {"environment", "hermes"}
+"""`environment` leaves the response to the environment; in `hermes`, a response without a call is the answer."""
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name not in TEXT_IS_AN_ANSWER])
 @pytest.mark.parametrize(
     "text", ["", "I see a button.", "__import__('os').system('true')", "(" * 100_000, "[" * 100_000]
 )

@@ -12,12 +12,16 @@ class Malformed(EnvCheck):
     async def run(self, subject: Subject) -> list[Finding]:
         task, found, unanswered = subject.task(subject.families[0], subject.seeds[0]), list[Finding](), 0
         rewarded: list[str] = []
+        failures: set[str] = set()
         async with subject.session() as session:
             for response in MALFORMED:
                 opening = await session.reset(task)
                 try:
                     result = await session.step(response)
                 except QuartetError as error:
+                    if error.what in failures:
+                        continue
+                    failures.add(error.what)
                     what = f"the response {response[:30]!r} is a failure of the environment: {error.what}"
                     advice = "return an observation with `error` set: a malformed response is the policy's mistake"
                     found.append(Finding(grade=Grade.ERROR, what=what, where=subject.place("step"), advice=advice))
