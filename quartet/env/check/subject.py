@@ -61,7 +61,7 @@ class Subject:
         )
         await self._host.start()
         self.pool = RemoteEnvPool(
-            lambda: self._host.url, self.env.sessions, token=TOKEN, request_timeout_seconds=timeout_seconds
+            lambda: [self._host.url], self.env.sessions, token=TOKEN, request_timeout_seconds=timeout_seconds
         )
         return self
 
