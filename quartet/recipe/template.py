@@ -64,7 +64,8 @@ def _setting(dotted: str, name: str, info: FieldInfo, chosen: dict[str, Any], ev
     elif dotted in ESSENTIAL:
         line = f"{name} = {toml_value(_plain(info.default))}"
     elif every_setting:
-        line = f"# {name} =" if info.default is None else f"# {name} = {toml_value(_plain(info.default))}"
+        without = info.is_required() or info.default is None
+        line = f"# {name} =" if without else f"# {name} = {toml_value(_plain(info.default))}"
     else:
         return
     yield from (*_comment(f"{info.description or ''}{_parts_hint(info)}"), line, "")

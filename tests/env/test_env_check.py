@@ -11,6 +11,7 @@ from quartet import config
 from quartet.env.base import Env, Environment, Expert
 from quartet.env.check.run import check_environment
 from quartet.env.checks.base import Grade
+from quartet.errors import ConfigError
 from quartet.registry import registered
 from quartet.types import Observation, StepResult, Task
 from tests.command import quartet
@@ -161,6 +162,15 @@ async def test_an_expert_that_fails_is_found(monkeypatch):
 
 
 @pytest.mark.slow
+async def test_the_chosen_checks_run(monkeypatch):
+    monkeypatch.setitem(registered, ("env", "tried"), environment(Good))
+    env = config.Env(name="tried", sessions=2)
+    results = await check_environment(env, range(1), lambda _: None, ["experts", "declaration"])
+    assert [result.check for result in results] == ["experts", "declaration"]
+    with pytest.raises(ConfigError, match="expert"):
+        await check_environment(env, range(1), lambda _: None, ["expert"])
+
+
 def test_the_skeleton_passes_its_check_and_its_test_and_trains(tmp_path):
     made = quartet("env", "new", "doors", "--json", folder=tmp_path)
     assert json.loads(made.stdout)["files"] == ["doors.py", "test_doors.py", "doors.toml"]
@@ -196,4 +206,5 @@ def test_a_failed_check_is_shown_with_its_place_and_fails_the_command(tmp_path):
 def test_the_list_names_environments_with_what_they_need():
     rows = {row["name"]: row for row in json.loads(quartet("env", "list", "--json").stdout)}
     assert rows["dataset"]["requires"] == ["data"]
+    assert rows["gymnasium"]["requires"] == ["ids"]
     assert {"bandit", "locks", "miniwob"} <= rows.keys()

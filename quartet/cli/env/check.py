@@ -1,6 +1,7 @@
 """`quartet env check`: check an environment before a model does."""
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -19,10 +20,13 @@ COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 @click.command(name="check", short_help="Check an environment before a model does.")
 @click.argument("name")
 @click.argument("families", nargs=-1)
+@click.option("--check", "only", multiple=True, help="Run only this check of `quartet parts env_check`; repeatable.")
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Tasks of each family.")
 @SET
 @JSON
-def check(name: str, families: tuple[str, ...], seeds: int, overrides: tuple[str, ...], as_json: bool) -> None:
+def check(
+    name: str, families: tuple[str, ...], only: tuple[str, ...], seeds: int, overrides: tuple[str, ...], as_json: bool
+) -> None:
     """Check FAMILIES (all by default) of the environment NAME: a name of `quartet env list`, `module:Class`, or a
     module in the current folder.
 
@@ -41,7 +45,8 @@ def check(name: str, families: tuple[str, ...], seeds: int, overrides: tuple[str
     for override in overrides:
         apply_override(given, override)
     recipe = parse_recipe(given, f"quartet env check {name}", [*overrides])
-    results = asyncio.run(check_environment(recipe.env, range(seeds), lambda result: _show(result, quiet=as_json)))
+    show = partial(_show, quiet=as_json)
+    results = asyncio.run(check_environment(recipe.env, range(seeds), show, only or None))
     failed = [result.check for result in results if not result.passed]
     if as_json:
         say(json.dumps({"env": recipe.env.name, "passed": not failed, "checks": to_builtins(results)}))

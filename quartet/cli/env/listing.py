@@ -21,7 +21,7 @@ def list_(as_json: bool) -> None:
         part = find("env", described.name)
         assert issubclass(part, Environment)
         needs = f"pip install 'quartet-rl[{part.extra}]'" if part.extra else ""
-        required = [setting.name for setting in described.settings if setting.default is None]
+        required = [name for name, field in part.Settings.model_fields.items() if field.is_required()]
         rows.append({"name": described.name, "summary": described.summary, "requires": required, "needs": needs})
     if as_json:
         say(json.dumps(rows))

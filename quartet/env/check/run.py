@@ -1,4 +1,4 @@
-"""Run every check of `quartet.env.checks` on an environment."""
+"""Run checks of `quartet.env.checks` on an environment."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,7 +8,7 @@ from quartet import config
 from quartet.env.check.subject import Subject
 from quartet.env.checks.base import EnvCheck, Finding, Grade
 from quartet.errors import QuartetError
-from quartet.part import NoSettings
+from quartet.part import NoSettings, Part
 from quartet.registry import find, names
 
 
@@ -27,23 +27,26 @@ class CheckResult(Struct, frozen=True, kw_only=True):
 
 
 async def check_environment(
-    env: config.Env, seeds: Sequence[int], progress: Callable[[CheckResult], None]
+    env: config.Env,
+    seeds: Sequence[int],
+    progress: Callable[[CheckResult], None],
+    checks: Sequence[str] | None = None,
 ) -> list[CheckResult]:
-    """Run every check on the environment. A failure of the environment ends its check and becomes a finding.
+    """Run the named checks on the environment, all by default. A failure of the environment ends its check and becomes
+    a finding.
 
-    Raise `ConfigError` for an unknown environment, or one whose settings are invalid; `SetupError` if it cannot run on
-    this machine.
+    Raise `ConfigError` for an unknown check, an unknown environment, or one whose settings are invalid; `SetupError` if
+    it cannot run on this machine.
     """
-    results = []
+    results, parts = [], {name: find("env_check", name) for name in checks or names("env_check")}
     async with Subject(env, seeds) as subject:
-        for name in names("env_check"):
-            results.append(await _run(name, subject))
+        for name, part in parts.items():
+            results.append(await _run(name, part, subject))
             progress(results[-1])
     return results
 
 
-async def _run(name: str, subject: Subject) -> CheckResult:
-    part = find("env_check", name)
+async def _run(name: str, part: type[Part], subject: Subject) -> CheckResult:
     assert issubclass(part, EnvCheck)
     check = part(NoSettings())
     try:

@@ -35,6 +35,10 @@ class Gymnasium(Environment):
     extra = "gymnasium"
     grammar = "the name or number of an action, such as `forward`"
     source = "Towers et al. 2024, Gymnasium: A Standard Interface for Reinforcement Learning Environments"
+    first_settings = {
+        "env": {"ids": ["minigrid:MiniGrid-Empty-5x5-v0"], "screenshots": False},
+        "rollout": {"max_turns": 16, "max_tokens": 8},
+    }
 
     def families(self) -> list[str]:
         return self.settings.ids

@@ -34,7 +34,10 @@ class Mcp(dataset.Dataset):
     extra = EXTRA
     grammar = '`call NAME {"argument": "value"}`, or the answer'
     source = "Anthropic 2024, Model Context Protocol"
-    first_settings = {}
+    first_settings = {
+        "env": {**dataset.Dataset.first_settings["env"], "command": ["python", "server.py"]},
+        "rollout": {"loop": "append", "max_turns": 8, "max_tokens": 256},
+    }
 
     @classmethod
     def check(cls, settings: Any, recipe: Recipe) -> None:
