@@ -35,6 +35,8 @@ class PrefixServer:
 
     def __init__(self) -> None:
         self.loads, self.version, self.model = 0, "", make_model()
+        self.resumed_version = ""
+        """Version of which the engine knows that the server has it: it sends `/resume` after that."""
         self.prefixes: dict[tuple[str, tuple[int, ...]], int] = {}
         """Salt and prompt -> the load that computed its keys and values."""
         self.used: list[int] = []
@@ -81,6 +83,7 @@ class PrefixServer:
         return {}
 
     async def resume(self, _: web.Request, __: Any) -> object:
+        self.resumed_version = self.version
         return {}
 
     @torch.inference_mode()
@@ -136,7 +139,7 @@ async def test_cache_entries_of_refused_weights_are_cleared(tmp_path: Path) -> N
         other_canary(folder)
         server.may_score.clear()
         load = asyncio.create_task(engine.load_policy(folder, 1))
-        await until(lambda: server.version == "1")
+        await until(lambda: server.resumed_version == "1")
         early = asyncio.create_task(engine.generate(request))
         await until(lambda: server.used == [2])
         server.may_score.set()
@@ -156,7 +159,7 @@ async def test_request_during_the_proof_of_new_weights_uses_no_older_cache(tmp_p
         folder = publish(make_model(seed=1), tmp_path / "p1")
         server.may_score.clear()
         load = asyncio.create_task(engine.load_policy(folder, 1))
-        await until(lambda: server.version == "1")
+        await until(lambda: server.resumed_version == "1")
         early = asyncio.create_task(engine.generate(msgspec.structs.replace(request, request_id="early")))
         await until(lambda: len(server.used) == 2)
         server.may_score.set()
@@ -191,7 +194,7 @@ async def test_a_response_that_ends_while_weights_are_proved_is_whole(tmp_path: 
         await until(lambda: bool(engine.so_far(request.request_id).token_ids))
         server.may_score.clear()
         load = asyncio.create_task(engine.load_policy(publish(make_model(seed=1), tmp_path / "p1"), 1))
-        await until(lambda: server.version == "1")
+        await until(lambda: server.resumed_version == "1")
         server.may_go_on.set()
         await until(lambda: server.events == 5)
         await asyncio.sleep(0.1)  # so that the engine has read all events, and the client has polled many times
@@ -232,7 +235,7 @@ async def test_tokens_of_unproved_weights_are_not_reported(tmp_path: Path) -> No
     async with first_policy(tmp_path) as (server, engine, request):
         server.may_score.clear()
         load = asyncio.create_task(engine.load_policy(publish(make_model(seed=1), tmp_path / "p1"), 1))
-        await until(lambda: server.version == "1")
+        await until(lambda: server.resumed_version == "1")
         server.may_go_on.clear()
         early = asyncio.create_task(engine.generate(request))
         await until(lambda: server.events == 1)
