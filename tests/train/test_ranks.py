@@ -24,18 +24,15 @@ PROGRAM = Path(__file__).with_name("sharded_steps.py")
 SIZES = [pytest.param(2, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.campaign)]
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+@pytest.fixture(scope="session")
+def trained(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Callable[[int], Path]:
     """Return the folder of what so many gloo processes computed: `(processes)`."""
-    folders: dict[int, Path] = {}
 
-    def by(size: int) -> Path:
-        if size not in folders:
-            folders[size] = tmp_path_factory.mktemp(f"ranks-{size}")
-            run_program(size, folders[size])
-        return folders[size]
+    def compute(size: int, folder: Path) -> None:
+        folder.mkdir()
+        run_program(size, folder)
 
-    return by
+    return lambda size: made_once(f"ranks-{size}", lambda folder: compute(size, folder))
 
 
 def run_program(*arguments: object) -> None:
