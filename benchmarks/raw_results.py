@@ -72,11 +72,16 @@ def taken(command: Sequence[str] = ()) -> Taken:
     """Return the circumstances of a measurement that is made now, by `command` or by this process."""
     return Taken(
         commit=current_commit(),
-        command=shlex.join(command or ["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
+        command=shlex.join(command or ["python", "-m", _module(Path(sys.argv[0])), *sys.argv[1:]]),
         machine=_machine(),
         load_average_1min=round(psutil.getloadavg()[0], 2),
         time=round(time.time(), 1),
     )
+
+
+def _module(script: Path) -> str:
+    name = script.parent.name if script.stem == "__main__" else script.stem
+    return f"benchmarks.{name}"
 
 
 def _line_of(kind: type[T]) -> Any:

@@ -21,6 +21,7 @@ import click
 
 from benchmarks.learning_experiments import NAMES
 from benchmarks.raw_results import FOLDER, RawResults
+from benchmarks.strategies import NAMES as STRATEGIES
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/**/*.md", "recipes/*/README.md")
@@ -59,6 +60,12 @@ def _learning() -> Mapping[str, View]:
     return VIEWS
 
 
+def _strategies() -> Mapping[str, View]:
+    from benchmarks.strategies.views import VIEWS
+
+    return VIEWS
+
+
 EXPERIMENTS: dict[str, Callable[[], Mapping[str, View]]] = {
     "curation": _curation,
     "lag": _lag,
@@ -67,6 +74,7 @@ EXPERIMENTS: dict[str, Callable[[], Mapping[str, View]]] = {
     "april": _modes,
     "against_trl": _against_trl,
     **{f"learning_{name}": _learning for name in NAMES},
+    **{f"strategies_{name}": _strategies for name in STRATEGIES},
 }
 """Name of a file of raw results -> its views."""
 

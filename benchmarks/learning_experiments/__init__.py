@@ -23,6 +23,10 @@ NAMES = (
 """Names of the experiments: their files, and the recipes whose pages show the results."""
 
 
-def find(name: str) -> "type[Experiment]":
+FOLDERS = {"learning": __name__, "strategies": "benchmarks.strategies"}
+"""Family of experiments, the beginning of the names of its raw results -> the folder of their files."""
+
+
+def find(name: str, family: str = "learning") -> "type[Experiment]":
     """Return the experiment of a file, its class `Main`."""
-    return import_module(f"benchmarks.learning_experiments.{name}").Main
+    return import_module(f"{FOLDERS[family]}.{name}").Main

@@ -70,6 +70,14 @@ def compared(file: Path) -> dict[str, Any]:
     return {"claims": claims, "figures": figures}
 
 
+def first_verdict(file: Path) -> tuple[Verdict, Figure, Mapping[int, Run]]:
+    """Return the verdict on the first claim of an experiment, its figure, and the runs of its arm by seed."""
+    experiment = _experiment(file)
+    runs = _runs(file, experiment)
+    verdict = _verdicts(experiment, runs)[0]
+    return verdict, experiment.figures[verdict.claim.figure], runs[verdict.claim.arm]
+
+
 def shown(figure: Figure, found: Interval, *, signed: bool = False) -> str:
     """Return mean and interval as text."""
     sign = "+" if signed else ""
@@ -111,7 +119,8 @@ def _values(runs: Runs, arm: str, figure: str) -> dict[int, float]:
 
 
 def _experiment(file: Path) -> type[Experiment]:
-    return find(file.stem.removeprefix("learning_"))
+    family, _, name = file.stem.partition("_")
+    return find(name, family)
 
 
 def _runs(file: Path, experiment: type[Experiment]) -> Runs:

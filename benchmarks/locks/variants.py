@@ -140,8 +140,12 @@ methods of the recipes with these names: no demonstrations, one epoch, no entrop
 
 def recipe_of(options: list[str], *, suite: str, policy: str, seed: int) -> Recipe:
     """Return the recipe of plain GRPO with some options, on one suite, with one initial policy."""
+    return grpo_with([*options, f"env.suite={suite}", f"model.path={policy}", f"seed={seed}"])
+
+
+def grpo_with(overrides: list[str]) -> Recipe:
+    """Return the recipe of plain GRPO with some settings, as values of `--set`; one of them is `model.path`."""
     data = {section: dict(values) if isinstance(values, dict) else values for section, values in GRPO.items()}
-    overrides = [*options, f"env.suite={suite}", f"model.path={policy}", f"seed={seed}"]
     for override in overrides:
         apply_override(data, override)
     return parse_recipe(data, "benchmarks/locks/variants.py", overrides)

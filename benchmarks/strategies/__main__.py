@@ -1,0 +1,45 @@
+"""Do strategies for rollouts help at equal numbers of generated tokens and environment steps?
+
+    python -m benchmarks.strategies --json                  # run all methods
+    python -m benchmarks.strategies --method vade --json    # run one; it replaces its file of raw results
+
+A method is compared with plain GRPO on the environment `locks`, with paired seeds. The seeds 0 to 4 are for tuning and
+are never published. Results depend on seeds and tokens, not on the machine's speed.
+"""
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from benchmarks.learning_experiments.runner import measure, seed_range
+from benchmarks.locks.start import make_start
+from benchmarks.raw_results import results_option
+from benchmarks.strategies import NAMES
+from benchmarks.strategies.views import summary
+
+
+@click.command()
+@click.option("--method", "names", multiple=True, type=click.Choice(NAMES), help="Default: all.")
+@click.option("--seeds", default="10-19", show_default=True, help="First and last seed.")
+@click.option("--jobs", default=1, show_default=True, help="Runs at a time, one thread each.")
+@results_option
+@click.option("--json", "as_json", is_flag=True, help="End with one JSON line.")
+def main(names: Sequence[str], seeds: str, jobs: int, results: Path, as_json: bool) -> None:
+    """Compare methods with plain GRPO, and print whether their claims hold."""
+    numbers = seed_range(seeds, results)
+    with tempfile.TemporaryDirectory() as folder:
+        start = f"model.path={make_start(Path(folder))}"
+        reports = {
+            name: summary(measure(name, "strategies", numbers, jobs, results, shared=[start]))
+            for name in names or NAMES
+        }
+    if as_json:
+        alone = reports[names[0]] if len(names) == 1 else {}
+        click.echo(json.dumps(alone | {"methods": reports}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""A strategy for rollouts on the test bed `locks`: its arms are plain GRPO with a few changed settings."""
+
+import tempfile
+from pathlib import Path
+from typing import ClassVar
+
+from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
+from benchmarks.locks.run import run
+from benchmarks.locks.statistics import area
+from benchmarks.locks.variants import grpo_with
+
+
+class Strategy(Experiment):
+    """The first arm is the baseline, with the hyper-parameters that were tuned for plain GRPO. The first claim is the
+    one that decides whether the strategy helps.
+
+    Runs are those of `benchmarks/curation.py`: the real data manager, worker, engine, environments and trainer. A press
+    is one environment step and one response of two tokens, so arms with equal tokens have equal environment steps.
+    """
+
+    figures: ClassVar = {
+        "area": Figure("success at the first try, mean over the run, %", 1, 100),
+        "end": Figure("success of held-out episodes at the end, %", 1, 100),
+        "trained": Figure("groups trained, %", 0, 100),
+        "trained_groups": Figure("groups trained"),
+        "environment_steps": Figure("environment steps"),
+    }
+    budget_tokens = 20_000
+
+    def run(self, settings: Settings, seed: int) -> Measured:
+        recipe = grpo_with([*settings, "env.suite=locks", f"seed={seed}"])
+        with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+            result = run(recipe, Path(folder) / "run", self.budget_tokens)
+        figures = {
+            "area": area(result),
+            "end": result.success["all"],
+            "trained": result.trained_groups / max(1, result.groups),
+            "trained_groups": result.trained_groups,
+            "environment_steps": result.turns,
+        }
+        return Measured(figures=figures, tokens=result.tokens)
+
+
+def higher(text: str, arm: str, against: str, figure: str = "area") -> Claim:
+    """Return the claim that a figure of `arm` is above that of `against`."""
+    return Claim(text=text, arm=arm, against=against, figure=figure, above=0)

@@ -1,0 +1,72 @@
+"""Experiments on strategies: valid arms, a summary that says what was measured, figures of a real run."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.learning_experiments import find
+from benchmarks.learning_experiments.report import Run
+from benchmarks.locks.variants import grpo_with
+from benchmarks.raw_results import RawResults
+from benchmarks.strategies import NAMES
+from benchmarks.strategies.views import result, summary
+from quartet.policy.make import make_policy
+from quartet.runtime.plan import check_recipe
+
+
+@pytest.fixture(scope="module")
+def untrained(tmp_path_factory) -> str:
+    """Return the setting of a policy that presses nothing."""
+    folder = tmp_path_factory.mktemp("locks") / "policy"
+    make_policy(["Open hall.\nheading jammed", "click [1]"], folder, vocab_size=600, hidden_size=16, num_layers=1)
+    return f"model.path={folder}"
+
+
+def stored(folder: Path, gains: list[float]) -> Path:
+    """Store runs of `vade`, whose area is above that of `uniform` by these gains."""
+    raw = RawResults(folder / "strategies_vade.jsonl", Run)
+    experiment = find("vade", "strategies")
+    for arm in experiment.arms:
+        for seed, gain in enumerate(gains, 10):
+            figures = dict.fromkeys(experiment.figures, 0.2) | {"area": 0.2 + gain * (arm == "vade")}
+            key = {"arm": arm, "seed": seed, "settings": experiment.settings(arm)}
+            raw.add(key, Run(figures=figures, tokens=1000, cpu_seconds=1.0))
+    return raw.file
+
+
+@pytest.mark.parametrize(
+    ("gains", "helps"), [([0.09, 0.1, 0.11], True), ([-0.09, -0.1, -0.11], False), ([-0.1, 0.1, 0.15], "not shown")]
+)
+def test_a_method_helps_if_its_first_claim_holds(tmp_path: Path, gains: list[float], helps: bool | str):
+    found = summary(stored(tmp_path, gains))
+    assert (found["helps"], found["seeds"], found["tokens"]) == (helps, [10, 11, 12], 1000)
+    assert found["difference"] == pytest.approx(100 * sum(gains) / 3)
+    low, high = found["interval"]
+    assert low < found["difference"] < high
+    assert (low > 0) == (helps is True)
+
+
+def test_a_cell_says_verdict_and_difference(tmp_path: Path):
+    """Mean 10 points, standard deviation 1, t(2) = 4.303: half of the interval is 4.303 / sqrt(3) = 2.5."""
+    assert result(stored(tmp_path, [0.09, 0.1, 0.11])) == "yes: +10.0 (+7.5 to +12.5)"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arms_are_valid_recipes_and_claims_name_what_is_measured(name: str, untrained: str):
+    experiment = find(name, "strategies")
+    for arm in experiment.arms:
+        check_recipe(grpo_with([*experiment.settings(arm), untrained]))
+    for claim in experiment.claims:
+        assert {claim.arm, claim.against} <= set(experiment.arms)
+        assert claim.figure in experiment.figures
+    assert experiment.claims[0].against == next(iter(experiment.arms)), "the first claim is about the baseline"
+
+
+@pytest.mark.slow
+def test_a_run_measures_every_figure_and_presses_cost_two_tokens(untrained: str):
+    experiment = find("dars", "strategies")()
+    experiment.budget_tokens = 600
+    measured = experiment.run([*experiment.settings("equal"), untrained], 0)
+    assert set(measured.figures) == set(experiment.figures)
+    assert measured.tokens == 600
+    assert 2 * measured.figures["environment_steps"] >= 600, "every press is a step"
