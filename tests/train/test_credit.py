@@ -26,7 +26,7 @@ from quartet.types import Batch, Fork, ReplayRule, Trajectory
 OVER_BATCHES = ("lite_ppo", "mars", "reinforce_plus_plus_baseline")
 OF_GROUPS = (
     *("grpo", "grpo_steps", "rloo", "dr_grpo", "grpo_turns", "max_rl", "pass_at_k", "dars", "ui_s1", "grpo_roles"),
-    *("dr_mas", "arpo", "branch_grpo", "tree_rl"),
+    *("dr_mas", "arpo", "branch_grpo", "tree_rl", "xrpo"),
 )
 COMPARING = OF_GROUPS + OVER_BATCHES
 group_rewards = st.lists(st.sampled_from([-1.0, 0.0, 0.1, 0.25, 1.0]), min_size=2, max_size=12)
@@ -57,6 +57,7 @@ def per_member(credit: Credit, *groups: list[Trajectory]) -> np.ndarray:
         ("arpo", [1.5, -0.5, -0.5, -0.5]),
         ("branch_grpo", [1.5, -0.5, -0.5, -0.5]),
         ("tree_rl", [1.5, -0.5, -0.5, -0.5]),
+        ("xrpo", [1.5, -0.5, -0.5, -0.5]),
     ],
 )
 def test_one_success_in_four(name: str, expected: Sequence[float]) -> None:

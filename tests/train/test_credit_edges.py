@@ -57,6 +57,7 @@ TRAITS = {
     "tree_rl": FACTOR,
     "ui_s1": Traits(),
     "vl_dac": Traits(compares=False, shift=False, scale="", over_tokens=True),
+    "xrpo": Traits(),
 }
 """Traits of each credit that ships."""
 Found = dict[tuple[int, int, int], float]
