@@ -32,7 +32,7 @@ COMMANDS = {
     "ledger": "Verify, audit, upgrade or tidy a run's ledger, export from it, import into it.",
     "parts": "List the parts that a recipe can choose, with their settings.",
     "recipes": "List and describe the shipped recipes.",
-    "env": "Make, check, play and list environments.",
+    "env": "Make, check, compare, play and list environments.",
     "init": "Write a commented recipe for an environment and a model.",
     "doctor": "Check this machine for what a run needs.",
     "completion": "Print the completion script of a shell.",

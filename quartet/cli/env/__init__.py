@@ -1,8 +1,9 @@
-"""`quartet env`: make, check, play and list environments."""
+"""`quartet env`: make, check, compare, play and list environments."""
 
 import click
 
 from quartet.cli.env.check import check
+from quartet.cli.env.compare import compare
 from quartet.cli.env.listing import list_
 from quartet.cli.env.new import new
 from quartet.cli.env.play import play
@@ -11,8 +12,8 @@ from quartet.cli.group import CommandGroup
 
 @click.group(name="env", cls=CommandGroup)
 def command() -> None:
-    """Make, check, play and list environments."""
+    """Make, check, compare, play and list environments."""
 
 
-for part in (new, check, play, list_):
+for part in (new, check, compare, play, list_):
     command.add_command(part)

@@ -1,0 +1,81 @@
+"""`quartet env compare`: prove a fast port of an environment equal to its reference, or show the first difference."""
+
+import json
+from typing import Any
+
+import click
+
+from quartet.cli.env.naming import environment_name
+from quartet.cli.parameters import JSON, SET
+from quartet.errors import QuartetError
+from quartet.terminal.say import say
+
+SIDES = ("reference", "port")
+
+
+@click.command(name="compare", short_help="Compare a fast port of an environment with its reference.")
+@click.argument("reference")
+@click.argument("port")
+@click.argument("families", nargs=-1)
+@click.option("--seeds", type=click.IntRange(min=1), default=8, show_default=True, help="Tasks of each family.")
+@click.option("--rollouts", type=click.IntRange(min=1), default=100, show_default=True, help="Random episodes in all.")
+@SET
+@JSON
+def compare(
+    reference: str,
+    port: str,
+    families: tuple[str, ...],
+    seeds: int,
+    rollouts: int,
+    overrides: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Play FAMILIES of the environment PORT (all by default) and of REFERENCE with equal actions. Compare all that a
+    policy reads, rewards and ends of episodes. Each name is one of `quartet env list`, `module:Class`, or a module in
+    the current folder.
+
+    Settings begin with the side: --set port.sessions=2 or --set 'reference.ids=["minigrid:MiniGrid-Empty-5x5-v0"]'.
+    """
+    import asyncio
+
+    from msgspec import to_builtins
+
+    from quartet.env.port.speed import steps_per_second
+    from quartet.env.port.verify import Verification
+    from quartet.recipe.file import apply_override, parse_recipe
+
+    given: dict[str, Any] = {
+        "reference": {"name": environment_name(reference)},
+        "port": {"name": environment_name(port), "families": [*families]},
+    }
+    for override in overrides:
+        apply_override(given, override)
+    if unknown := given.keys() - set(SIDES):
+        raise QuartetError(f"--set {unknown.pop()}... names no side", "begin a setting with `reference.` or `port.`")
+    slow, fast = (
+        parse_recipe({"name": "compare", "model": {"path": "."}, "env": given[side]}, f"{side} of env compare").env
+        for side in SIDES
+    )
+    verified = asyncio.run(Verification(slow, fast, range(seeds), rollouts).run())
+    if verified.difference:
+        if as_json:
+            say(json.dumps({"equal": False, **to_builtins(verified)}))
+        raise QuartetError(
+            f"{verified.level} of {verified.task or 'the classes'}: {verified.difference}",
+            f"reproduce it with the responses {verified.responses}" if verified.responses else "change the port",
+        )
+    rates = asyncio.run(steps_per_second(slow, fast, range(seeds)))
+    if as_json:
+        speed = {
+            "reference_steps_per_second": rates[0],
+            "port_steps_per_second": rates[1],
+            "ratio": rates[1] / rates[0],
+        }
+        say(json.dumps({"equal": True, **to_builtins(verified), **speed}))
+        return
+    say(
+        f"equal: {verified.resets} resets, {verified.interactions} single actions, {verified.rollouts} rollouts of "
+        f"{verified.turns} turns, {verified.rewarded} of them rewarded\n"
+        f"speed: {rates[0]:,.0f} steps/s in the reference, {rates[1]:,.0f} in the port "
+        f"({rates[1] / rates[0]:.1f} times as fast)"
+    )

@@ -1,0 +1,1 @@
+"""Comparison of a fast port of an environment with its reference."""

@@ -1,0 +1,159 @@
+"""`quartet env compare`: a port equals its reference, or its first difference is named with the actions to it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from quartet import config
+from quartet.env.base import Env, Environment
+from quartet.env.port.verify import Verification, Verified
+from quartet.errors import ConfigError, EnvError
+from quartet.registry import registered
+from quartet.types import Observation, StepResult, Task
+from tests.command import quartet
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOM = 'reference.ids=["minigrid:MiniGrid-Empty-5x5-v0"]'
+
+
+class Counter(Env):
+    """Count up or down from the seed; three ups in a row earn the reward."""
+
+    async def reset(self, task: Task) -> Observation:
+        self.number, self.ups = task.seed, 0
+        return self.look()
+
+    async def step(self, action: str) -> StepResult:
+        action = action.strip(".")
+        known = action in ("up", "down")
+        self.ups = self.ups + 1 if action == "up" else 0
+        self.number += {"up": 1, "down": -1}.get(action, 0)
+        return StepResult(
+            observation=self.look("" if known else "write up or down"),
+            reward=float(self.ups == 3),
+            terminated=self.ups == 3,
+            info={"success": True} if self.ups == 3 else {},
+        )
+
+    def look(self, error: str = "") -> Observation:
+        return Observation(goal="Write up or down.", text=str(self.number), error=error)
+
+
+class OtherStart(Counter):
+    async def reset(self, task: Task) -> Observation:
+        return replace(await super().reset(task), text="0")
+
+
+class Lenient(Counter):
+    async def step(self, action: str) -> StepResult:
+        return await super().step(action.strip().lower() or "up")
+
+
+class Generous(Counter):
+    async def step(self, action: str) -> StepResult:
+        result = await super().step(action)
+        return replace(result, reward=2 * result.reward)
+
+
+class Fails(Counter):
+    async def step(self, action: str) -> StepResult:
+        if self.ups == 1 and action == "down.":
+            raise ZeroDivisionError("by chance")
+        return await super().step(action)
+
+
+@dataclass
+class Declared:
+    """Class members of an environment under test."""
+
+    session: Callable[[], Env] = Counter
+    turns: int = 12
+    families: tuple[str, ...] = ("only",)
+
+
+def environment(declared: Declared) -> type[Environment]:
+    class Tried(Environment):
+        """An environment with one session class."""
+
+        def families(self) -> list[str]:
+            return [*declared.families]
+
+        def session(self) -> Env:
+            return declared.session()
+
+        def max_turns(self, family_name: str) -> int:
+            return declared.turns
+
+    return Tried
+
+
+async def compared(monkeypatch: pytest.MonkeyPatch, port: Declared, reference: Declared | None = None) -> Verified:
+    monkeypatch.setitem(registered, ("env", "slow"), environment(reference or Declared()))
+    monkeypatch.setitem(registered, ("env", "fast"), environment(port))
+    return await Verification(config.Env(name="slow"), config.Env(name="fast"), range(1, 4), 60).run()
+
+
+async def test_equal_environments_have_no_difference(monkeypatch):
+    verified = await compared(monkeypatch, Declared())
+    assert (verified.difference, verified.level, verified.responses) == ("", "", [])
+    assert (verified.resets, verified.rollouts) == (3, 60) and verified.rewarded > 0
+    assert verified.turns > verified.rollouts
+
+
+@pytest.mark.parametrize(
+    ("port", "level", "difference"),
+    [
+        (Declared(turns=5), "members", "`max_turns('only')` is 12 in the reference and 5 in the port"),
+        (Declared(OtherStart), "resets", "`text` differs, reference and port: '1' and '0'"),
+        (Declared(Lenient), "interactions", "`text` differs, reference and port: '1' and '2'"),
+        (Declared(Generous), "rollouts", "`reward` differs, reference and port: '1.0' and '2.0'"),
+        (Declared(Fails), "rollouts", "the port fails, and the other does not: Fails.step raised ZeroDivisionError"),
+    ],
+)
+async def test_the_first_difference_is_named_with_its_level(port, level, difference, monkeypatch):
+    verified = await compared(monkeypatch, port)
+    assert (verified.level, difference in verified.difference) == (level, True), verified.difference
+
+
+async def test_the_responses_reproduce_the_difference(monkeypatch):
+    verified = await compared(monkeypatch, Declared(Generous))
+    slow, fast = Counter(), Generous()
+    task = Task(env="slow", family="only", seed=int(verified.task.rsplit("/", 1)[-1]))
+    assert await slow.reset(task) == await fast.reset(task)
+    rewards = [((await slow.step(one)).reward, (await fast.step(one)).reward) for one in verified.responses]
+    assert all(before == now for before, now in rewards[:-1]) and rewards[-1] == (1.0, 2.0)
+
+
+async def test_a_family_that_the_reference_lacks_is_refused(monkeypatch):
+    with pytest.raises(ConfigError, match="the reference has no task family 'more'"):
+        await compared(monkeypatch, Declared(families=("only", "more")))
+
+
+async def test_environments_that_both_fail_are_not_called_equal(monkeypatch):
+    with pytest.raises(EnvError, match="by chance"):
+        await compared(monkeypatch, Declared(Fails), Declared(Fails))
+
+
+@pytest.mark.slow
+def test_the_example_equals_minigrid_and_a_changed_copy_does_not(tmp_path):
+    text = (EXAMPLES / "fast_port.py").read_text()
+    (tmp_path / "fast_port.py").write_text(text)
+    command = ("env", "compare", "gymnasium", "fast_port", "--set", ROOM, "--seeds", "1", "--rollouts", "10")
+    equal = quartet(*command, "--json", folder=tmp_path)
+    assert equal.returncode == 0, equal.stderr
+    shown = json.loads(equal.stdout)
+    assert shown["equal"] and shown["rewarded"] > 0 and shown["port_steps_per_second"] > 0
+    (tmp_path / "fast_port.py").write_text(text.replace("1 - 0.9 *", "1 - 0.8 *"))
+    changed = quartet(*command, folder=tmp_path)
+    assert changed.returncode == 1
+    assert "rollouts of" in changed.stderr and "`reward` differs" in changed.stderr
+    assert "reproduce it with the responses" in changed.stderr
+
+
+def test_a_setting_without_a_side_is_refused(tmp_path):
+    refused = quartet("env", "compare", "bandit", "bandit", "--set", "sessions=2", folder=tmp_path)
+    assert refused.returncode != 0 and "begin a setting with `reference.` or `port.`" in refused.stderr
