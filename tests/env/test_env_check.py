@@ -161,7 +161,6 @@ async def test_an_expert_that_fails_is_found(monkeypatch):
     assert "expert 0" in (await findings(Good, monkeypatch, expert="wrong"))["experts"]
 
 
-@pytest.mark.slow
 async def test_the_chosen_checks_run(monkeypatch):
     monkeypatch.setitem(registered, ("env", "tried"), environment(Good))
     env = config.Env(name="tried", sessions=2)
@@ -171,6 +170,7 @@ async def test_the_chosen_checks_run(monkeypatch):
         await check_environment(env, range(1), lambda _: None, ["expert"])
 
 
+@pytest.mark.slow
 def test_the_skeleton_passes_its_check_and_its_test_and_trains(tmp_path):
     made = quartet("env", "new", "doors", "--json", folder=tmp_path)
     assert json.loads(made.stdout)["files"] == ["doors.py", "test_doors.py", "doors.toml"]
