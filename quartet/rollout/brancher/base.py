@@ -2,9 +2,12 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from quartet.config import Recipe
+from quartet.errors import ConfigError
 from quartet.part import Part
+from quartet.registry import find
 from quartet.types import Call
 
 
@@ -14,6 +17,18 @@ class Brancher(Part):
     may_fork: ClassVar[bool] = True
     """False if the brancher never forks. Otherwise a run needs an environment that has snapshots or is
     deterministic."""
+    reads_entropies: ClassVar[bool] = False
+    """True if the brancher needs an engine that reports the entropies of tokens."""
+
+    @classmethod
+    def check(cls, settings: Any, recipe: Recipe) -> None:
+        engine: Any = find("engine", recipe.engine.name)
+        if cls.reads_entropies and not engine.reports_entropies:
+            raise ConfigError(
+                f"the brancher {recipe.rollout.brancher.name!r} needs entropies, and the engine "
+                f"{recipe.engine.name!r} reports none",
+                "set engine.name = 'torch', or rollout.brancher = 'none'",
+            )
 
     @abstractmethod
     def forks(self, call: Call, so_far: Sequence[Call]) -> int:

@@ -1,12 +1,8 @@
 """Brancher that forks before calls in which the policy was uncertain."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from quartet.config import Recipe
 from quartet.config.section import Positive, PositiveFloat, Section
-from quartet.errors import ConfigError
-from quartet.registry import find
 from quartet.rollout.brancher.base import Brancher
 from quartet.types import Call
 
@@ -26,16 +22,8 @@ class EntropyBrancher(Brancher):
         """Number of children forked before such a call."""
 
     settings: Settings
+    reads_entropies = True
     source = "after ARPO, arXiv 2507.19849, with a threshold instead of its probability"
-
-    @classmethod
-    def check(cls, settings: Any, recipe: Recipe) -> None:
-        engine: Any = find("engine", recipe.engine.name)
-        if not engine.reports_entropies:
-            raise ConfigError(
-                f"the brancher 'entropy' needs entropies, and the engine {recipe.engine.name!r} reports none",
-                "set engine.name = 'torch', or rollout.brancher = 'none'",
-            )
 
     def forks(self, call: Call, so_far: Sequence[Call]) -> int:
         return (
