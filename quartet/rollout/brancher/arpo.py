@@ -46,6 +46,6 @@ class ArpoBrancher(Brancher):
         return sum(draws.random() < probability for _ in range(self.settings.children))
 
     def _entropy_nats(self, call: Call) -> float:
-        # The first call of a child is borrowed whole, so its own response is empty: the entropy is the parent's.
+        # A child borrows its first call with the parent's entropies. An empty response counts as certain.
         entropies = call.response.entropies[: self.settings.tokens]
         return fmean(entropies) if entropies else 0.0
