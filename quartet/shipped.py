@@ -1,6 +1,8 @@
-"""The recipes and policies that ship with Quartet, inside the installed package or beside it in a checkout."""
+"""The recipes and policies that ship with Quartet, inside the installed package or beside it in a checkout, and the
+models of the user's cache."""
 
 import importlib
+import os
 from pathlib import Path
 from types import ModuleType
 
@@ -30,3 +32,14 @@ def shipped_policies() -> dict[str, Path]:
 def shipped_recipes() -> dict[str, Path]:
     """Return the recipe files by name, sorted."""
     return {file.parent.name: file for file in sorted(recipes_folder().glob(f"*/{RECIPE_FILE}"))}
+
+
+def models_folder() -> Path:
+    """Return the folder of models that `quartet model` has made: in the user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "quartet" / "models"
+
+
+def named_policies() -> dict[str, Path]:
+    """Return the folders of all policies that have a name: the shipped ones, then the models of the user's cache."""
+    cached = sorted(models_folder().glob("*/checksums.json"))  # only a complete folder has checksums
+    return shipped_policies() | {file.parent.name: file.parent for file in cached}

@@ -33,6 +33,7 @@ COMMANDS = {
     "parts": "List the parts that a recipe can choose, with their settings.",
     "recipes": "List and describe the shipped recipes.",
     "env": "Make, check, compare, play and list environments.",
+    "model": "Download, import and list models.",
     "init": "Write a commented recipe for an environment and a model.",
     "doctor": "Check this machine for what a run needs.",
     "completion": "Print the completion script of a shell.",

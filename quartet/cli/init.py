@@ -95,15 +95,15 @@ def _chosen(folder: Path, env: str, model: Path, overrides: tuple[str, ...]) -> 
     from quartet.recipe.template import model_value
     from quartet.registry import find
     from quartet.runtime.plan import check_model_folder, model_positions
-    from quartet.shipped import shipped_policies
+    from quartet.shipped import named_policies
 
-    shipped = None if model.exists() else shipped_policies().get(str(model))
-    check_model_folder(shipped or model)
-    longest = model_positions(shipped or model) or LONGEST_CONTEXT_TOKENS
+    named = None if model.exists() else named_policies().get(str(model))
+    check_model_folder(named or model)
+    longest = model_positions(named or model) or LONGEST_CONTEXT_TOKENS
     environment = cast(type[Environment], find("env", env))
     chosen: dict[str, Any] = {section: dict(settings) for section, settings in environment.first_settings.items()}
     chosen["name"] = folder.resolve().name
-    chosen["model"] = {"path": str(model) if shipped else model_value(model, folder)}
+    chosen["model"] = {"path": str(model) if named else model_value(model, folder)}
     chosen["env"] = {"name": env} | chosen.get("env", {})
     chosen["engine"] = {"max_context_tokens": min(longest, LONGEST_CONTEXT_TOKENS)}
     for override in overrides:

@@ -62,25 +62,28 @@ class RecipeName(click.ParamType):
 
 
 class PolicyOrRun(click.ParamType):
-    """A folder, or the name of a shipped policy. For any other value raises `ConfigError` with the nearest name."""
+    """A folder, or the name of a policy. For any other value raises `ConfigError` with the nearest name."""
 
     name = "policy or run"
 
     def convert(self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        from quartet.shipped import shipped_policies
+        from quartet.shipped import named_policies
 
-        path, shipped = Path(value), shipped_policies()
+        path, named = Path(value), named_policies()
         if path.is_dir():
             return path
-        if str(value) not in shipped:
-            known = [*shipped, *map(str, _runs())]
-            raise ConfigError(f"{path} is neither a folder nor a shipped policy", nearest(str(value), known))
-        return shipped[str(value)]
+        if str(value) not in named:
+            from quartet.policy.download import DOWNLOADS
+
+            known = [*named, *map(str, _runs())]
+            advice = f"quartet model get {value}" if str(value) in DOWNLOADS else nearest(str(value), known)
+            raise ConfigError(f"{path} is neither a folder nor the name of a policy", advice)
+        return named[str(value)]
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from quartet.shipped import shipped_policies
+        from quartet.shipped import named_policies
 
-        names = [CompletionItem(name) for name in shipped_policies() if name.startswith(incomplete)]
+        names = [CompletionItem(name) for name in named_policies() if name.startswith(incomplete)]
         return [*names, CompletionItem(incomplete, type="dir")]
 
 

@@ -23,7 +23,7 @@ def command(context: click.Context) -> None:
 def list_(as_json: bool) -> None:
     """List the shipped recipes."""
     from quartet.recipe.description import describe
-    from quartet.shipped import shipped_policies, shipped_recipes
+    from quartet.shipped import named_policies, shipped_recipes
 
     described = [describe(path) for path in shipped_recipes().values()]
     if as_json:
@@ -42,7 +42,7 @@ def list_(as_json: bool) -> None:
             Text(one.name, style="bold"), Text(one.environment), Text(one.summary.partition(". ")[0].rstrip(".") + ".")
         )
     PrintableConsole().print(table)
-    say(f"\nshipped policies, for model.path and `quartet eval`: {', '.join(shipped_policies())}")
+    say(f"\npolicies, for model.path and `quartet eval`: {', '.join(named_policies())}")
     say("quartet recipes describe NAME shows more, quartet train NAME trains it")
 
 

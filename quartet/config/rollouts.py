@@ -12,8 +12,9 @@ class Model(Section):
     """Weights and tokenizer of the policy."""
 
     path: PolicyPath
-    """Folder of a causal language model in Hugging Face format (config.json, *.safetensors, tokenizer), or the name of
-    a shipped policy: `miniwob-start`."""
+    """Folder of a causal language model in Hugging Face format (config.json, *.safetensors, tokenizer), or a name: of a
+    shipped policy, such as `miniwob-start`, or of a model that `quartet model get` has downloaded, such as
+    `smollm2-135m`."""
     trust_remote_code: bool = False
     """Run Python code that came with the model. Off by default."""
     freeze_vision: bool = False

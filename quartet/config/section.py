@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args, get_origin
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-from quartet.shipped import shipped_policies
+from quartet.shipped import named_policies
 
 Positive = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
@@ -66,16 +66,16 @@ folder."""
 
 
 class PolicyMark(PathMark):
-    """Marker of a path that may also be the name of a shipped policy."""
+    """Marker of a path that may also be the name of a policy."""
 
 
 def _policy_folder(path: str) -> str:
-    named = {} if Path(path).exists() else shipped_policies()
+    named = {} if Path(path).exists() else named_policies()
     return _absolute(str(named.get(path, path)))
 
 
 PolicyPath = Annotated[str, AfterValidator(_policy_folder), PolicyMark()]
-"""Folder of a policy, or the name of a shipped one."""
+"""Folder of a policy, or its name: of one that ships, or of a model that `quartet model` has made."""
 
 
 def _server_url(url: str) -> str:

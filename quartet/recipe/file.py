@@ -16,7 +16,7 @@ from quartet.recipe.parts import validated_parts, with_parts
 from quartet.recipe.toml_text import read_toml, toml_value
 from quartet.recipe.upgrade import upgraded
 from quartet.registry import import_plugins
-from quartet.shipped import RECIPE_FILE, shipped_policies, shipped_recipes
+from quartet.shipped import RECIPE_FILE, named_policies, shipped_recipes
 
 CONFIG = "config.toml"
 """File name of a run's resolved recipe, in the run's folder."""
@@ -111,7 +111,7 @@ def _place_paths(data: dict[str, Any], model: Any, folder: Path) -> None:
 
 
 def _placed(value: str, folder: Path, marks: list[Any]) -> str:
-    ships = any(isinstance(mark, PolicyMark) for mark in marks) and value in shipped_policies()
+    ships = any(isinstance(mark, PolicyMark) for mark in marks) and value in named_policies()
     return value if ships and not (folder / value).exists() else str(folder / value)
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from quartet.config import Recipe, Reference
 from quartet.env import make_environment, suite_families, train_tasks
 from quartet.errors import ConfigError, SetupError
+from quartet.policy.download import DOWNLOADS
 from quartet.registry import build, find
-from quartet.shipped import shipped_policies
+from quartet.shipped import named_policies
 
 if TYPE_CHECKING:
     from quartet.engine.backend.base import Backend
@@ -220,13 +221,17 @@ def _first_weights(recipe: Recipe) -> dict[str, Path]:
 
 
 def check_model_folder(path: Path, place: str = "model.path") -> None:
-    """Raise `ConfigError` if a folder has no config.json, which every model in Hugging Face format has."""
+    """Raise `ConfigError` if a folder has no config.json, which every model in Hugging Face format has. The advice for
+    a model that `quartet model get` knows is this command."""
     if not (path / "config.json").is_file():
+        if path.name in DOWNLOADS:
+            raise ConfigError(f"{place}: {path.name} is not downloaded yet", f"quartet model get {path.name}")
         raise ConfigError(
             f"{place}: no model at {path} (there is no {path.resolve() / 'config.json'})",
-            f"give the name of a shipped policy ({', '.join(shipped_policies())}), or the folder of a causal language "
-            "model in Hugging Face format; a relative path is resolved against the recipe's folder, with --set against "
-            "the current folder. Download a model of the Hugging Face Hub first: `hf download NAME --local-dir FOLDER`",
+            f"give the name of a policy ({', '.join(named_policies())}), or the folder of a causal language model in "
+            "Hugging Face format; a relative path is resolved against the recipe's folder, with --set against the "
+            f"current folder. Download a model first: `quartet model get {min(DOWNLOADS)}`, or one of the Hugging Face "
+            "Hub: `hf download NAME --local-dir FOLDER`",
         )
 
 

@@ -1,0 +1,69 @@
+"""Reading of GGUF files, the format of llama.cpp, as policies with weights in float32."""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from quartet.errors import CheckpointError, ConfigError, SetupError
+from quartet.policy.files import raising_checkpoint_errors
+from quartet.policy.load import LoadedPolicy
+
+MAGIC = b"GGUF"
+PRE_TOKENIZERS = {
+    "smollm": pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+}
+"""Pre-tokenizers by their names in GGUF files, for which `transformers` makes those of GPT-2 instead."""
+
+
+def load_gguf(file: Path) -> LoadedPolicy:
+    """Load model and tokenizer from a GGUF file; quantised weights are unpacked.
+
+    Raise `SetupError` if a package is missing, `ConfigError` for an architecture that `transformers` cannot read from
+    GGUF, and `CheckpointError` for any other file.
+    """
+    if missing := [package for package in ("gguf", "accelerate") if find_spec(package) is None]:
+        raise SetupError(f"reading GGUF files needs the package {missing[0]!r}", "pip install 'quartet-rl[gguf]'")
+    from transformers import GgufConfig
+
+    pre_tokenizer = _check_header(file)
+    transformers_logging.disable_progress_bar()
+    with raising_checkpoint_errors(f"cannot read {file}"):
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            str(file.parent),
+            gguf_file=file.name,
+            dtype=torch.float32,
+            quantization_config=GgufConfig(dequantize=True),
+        )
+        tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
+    if pre_tokenizer in PRE_TOKENIZERS:
+        tokenizer.backend_tokenizer.pre_tokenizer = PRE_TOKENIZERS[pre_tokenizer]
+    return LoadedPolicy(model.eval(), tokenizer)
+
+
+def _check_header(file: Path) -> str:
+    """Check the architecture that the file names, and return the name of its pre-tokenizer."""
+    from gguf import GGUFReader
+
+    with file.open("rb") as opened:
+        if opened.read(len(MAGIC)) != MAGIC:
+            raise CheckpointError(f"{file} is not a GGUF file", "give a GGUF file, or the folder of a model")
+    with raising_checkpoint_errors(f"cannot read {file}"):
+        fields = GGUFReader(file).fields
+        architecture = fields["general.architecture"].contents()
+        pre_tokenizer = fields["tokenizer.ggml.pre"].contents() if "tokenizer.ggml.pre" in fields else ""
+    try:
+        AutoConfig.from_pretrained(str(file.parent), gguf_file=file.name)
+    except (ValueError, NotImplementedError, KeyError) as error:
+        raise ConfigError(
+            f"{file} has a model of the architecture {architecture!r}, which `transformers` cannot read from GGUF: "
+            f"{error}",
+            "import the model's folder in Hugging Face format instead",
+        ) from error
+    return pre_tokenizer
