@@ -33,6 +33,7 @@ from quartet.types import (
     FinishReason,
     Group,
     GroupMember,
+    Message,
     Observation,
     Picture,
     Sampling,
@@ -125,7 +126,7 @@ async def play(history: dict[str, Any], turns: int) -> Trajectory:
     """Return the record of an episode."""
     tokenizer = vision_tokenizer([WORD * 4], 1024)
     pictures = QwenPictures(make_processor(PATCH, MAX_PIXELS), picture_tokens(tokenizer))
-    renderer = Renderer(tokenizer, pictures, instructions=WORD * (PROMPT_TOKENS // 2))
+    renderer = Renderer(tokenizer, pictures, opening=[Message("system", WORD * (PROMPT_TOKENS // 2))])
     response = [*tokenizer("word", add_special_tokens=False)["input_ids"] * (RESPONSE_TOKENS - 1)]
     talker = Talker([*response, renderer.stop_token_ids[0]])
     model = ModelClient(talker, renderer, sampling=Sampling(), conversation="benchmark")

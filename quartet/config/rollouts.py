@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from quartet.config.choice import Choice
-from quartet.config.section import Device, PolicyPath, Positive, PositiveFloat, Section
+from quartet.config.section import Device, LocalPath, PolicyPath, Positive, PositiveFloat, Section
 
 
 class Model(Section):
@@ -118,6 +118,13 @@ class Rollout(Section):
     """Choice of the earlier turns that a prompt shows, for the loop `screens`."""
     actions: ActionFormat = ActionFormat()
     """Notation of actions in responses, and the coordinate frame of their places."""
+    system_prompt: str | None = None
+    """Text of the system's message that begins every conversation, before the instructions of the format of actions; an
+    empty text is left out. If neither this nor `examples` is set, the instructions and examples of the environment are
+    used, if it has any."""
+    examples: LocalPath = ""
+    """JSONL file of chats (`{"messages": [...]}`) that begin every conversation after the system's message, as examples
+    of tasks and responses. Their tokens are not trained."""
     brancher: Brancher = Brancher()
     """Choice of the points where a running rollout is forked. The fork is a new rollout. It shares the beginning of the
     running rollout (its parent) and then continues on its own."""

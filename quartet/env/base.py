@@ -9,7 +9,7 @@ from quartet import config
 from quartet.env.session_pool import SessionPool
 from quartet.errors import EnvError
 from quartet.part import Part
-from quartet.types import Action, Observation, StepResult, Task
+from quartet.types import Action, Message, Observation, StepResult, Task
 
 Expert = Callable[[Observation], str]
 """Policy that solves one task: it returns the next action for an observation."""
@@ -113,6 +113,11 @@ class Environment(Part):
     demonstrations are rejected."""
     grammar: ClassVar[str] = ""
     """Form of an action in words, shown in the alarm about responses without a valid action."""
+    instructions: str = ""
+    """Text that tells a chat model the tasks and the form of actions: the system's message, unless a recipe sets
+    `rollout.system_prompt` or `rollout.examples`. Leave it empty for policies that were trained on the environment."""
+    examples: Sequence[Message] = ()
+    """Chats that show tasks and right responses, after the instructions."""
     deterministic: ClassVar[bool] = False
     """True if the same actions in the same task give the same observations, so that a forked rollout can begin by
     repeating the actions of its parent."""

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from quartet.config import Recipe
 from quartet.env import suite_families, train_tasks, undemonstrated_families
+from quartet.env.opening import opening
 from quartet.errors import ConfigError
 from quartet.exchange.chat import read_chat_trajectories
 from quartet.exchange.fingerprint import Fingerprint, settle_fingerprint
@@ -21,7 +22,6 @@ from quartet.files.whole_folder import nothing
 from quartet.ledger import Ledger
 from quartet.ledger.soundness import find_flaw
 from quartet.policy.renderer import Renderer
-from quartet.registry import build
 from quartet.types import ReplayRule, Trajectory
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _read(path: Path, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", mark
     if not path.is_file():
         raise ConfigError(f"no demonstrations at {path}", "set replay.demonstrations to a file, or leave it empty")
     if path.suffix != ".parquet" and _holds_chats(path):
-        renderer = Renderer(tokenizer, instructions=build(recipe.rollout.actions).instructions)
+        renderer = Renderer(tokenizer, opening=opening(recipe))
         for number, observation_hash, trajectory in read_chat_trajectories(path, recipe.env.name, renderer):
             where = f"{path}:{number}"
             if observation_hash:

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import msgspec
 
+from quartet.errors import ConfigError
 from quartet.policy.renderer import Renderer
 from quartet.types import Message, Prompt, Tool
 
@@ -46,6 +48,22 @@ def exchanges(chat: Chat, renderer: Renderer) -> Iterator[Exchange]:
         response = renderer.response(message.content)
         yield Exchange(read=read, said=message.content, prompt_ids=prompt.ids, response_ids=response)
         read = []
+
+
+def read_messages(path: Path) -> list[Message]:
+    """Return the messages of all chats in a file, in order. Raise `ConfigError`, which names file and line, for a line
+    that is not a chat."""
+    if not path.is_file():
+        raise ConfigError(f"no file at {path}", f"write one chat per line: {FORM}")
+    messages: list[Message] = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            chat = msgspec.json.decode(line, type=Chat)
+            _check_roles([message.role for message in chat.messages])
+        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
+            raise ConfigError(f"{path}:{number}: {error}", f"write one chat per line: {FORM}") from error
+        messages += chat.messages
+    return messages
 
 
 def _check_roles(roles: Sequence[str]) -> None:

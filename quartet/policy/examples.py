@@ -3,7 +3,7 @@
 Target tokens are the tokens whose log-prob the loss maximises.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from quartet.errors import ConfigError
 from quartet.policy.chat import FORM, Chat, exchanges
 from quartet.policy.renderer import Renderer
+from quartet.types import Message
 
 
 class Example(NamedTuple):
@@ -31,9 +32,9 @@ class TokenBatch(NamedTuple):
     learned_BT: torch.Tensor
 
 
-def read_chats(path: str | Path, tokenizer: PreTrainedTokenizerBase, instructions: str = "") -> list[Example]:
+def read_chats(path: str | Path, tokenizer: PreTrainedTokenizerBase, opening: Sequence[Message] = ()) -> list[Example]:
     """Read chat-format JSONL. The assistant's messages, with the end token after each, are the target tokens.
-    `instructions` are the system's message that begins every chat of a rollout.
+    The messages of `opening` begin every chat, as in a rollout; they are no targets.
 
     The token ids equal those of a rollout, since `Renderer` makes both. Raise `ConfigError`, which names file and line,
     for a line that is not a chat (see `exchanges`), and for a file without chats.
@@ -41,7 +42,7 @@ def read_chats(path: str | Path, tokenizer: PreTrainedTokenizerBase, instruction
     path = Path(path)
     if not path.is_file():
         raise ConfigError(f"no demonstrations at {path}", "set sft.data to a chat-format JSONL file")
-    decoder, renderer = msgspec.json.Decoder(Chat), Renderer(tokenizer, instructions=instructions)
+    decoder, renderer = msgspec.json.Decoder(Chat), Renderer(tokenizer, opening=opening)
     examples: list[Example] = []
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         if line.strip():

@@ -37,30 +37,30 @@ class Renderer:
         self,
         tokenizer: "PreTrainedTokenizerBase",
         pictures: "PictureProcessor | None" = None,
-        instructions: str = "",
+        opening: Sequence[Message] = (),
     ) -> None:
-        """Split the template. `pictures` makes the placeholders for a policy that reads pictures. `instructions`, if
-        any, begin every conversation as the system's message.
+        """Split the template. `pictures` makes the placeholders for a policy that reads pictures. The messages of
+        `opening`, such as instructions, begin every conversation.
 
-        Raise `ConfigError` if the template is missing or not append-only, or if it has no place for the instructions.
+        Raise `ConfigError` if the template is missing or not append-only, or if it rejects the opening.
         """
         self._tokenizer, self._chat, self._pictures = tokenizer, ChatTemplate(tokenizer), pictures
-        self._instructions: list[Message] = []
+        self._opening: list[Message] = []
         if not tokenizer.chat_template:
             raise ConfigError("the policy's tokenizer has no chat template", "add chat_template to its configuration")
-        opening = self._chat.text(EXCHANGE[:1])
-        head, found, generation = opening.partition(USER)
+        asked = self._chat.text(EXCHANGE[:1])
+        head, found, generation = asked.partition(USER)
         continued = self._chat.text([*EXCHANGE, EXCHANGE[0]])
-        separator = continued.removeprefix(opening + ASSISTANT).removesuffix(USER + generation)
-        if not found or continued != opening + ASSISTANT + separator + USER + generation:
+        separator = continued.removeprefix(asked + ASSISTANT).removesuffix(USER + generation)
+        if not found or continued != asked + ASSISTANT + separator + USER + generation:
             raise ConfigError("the chat template is not append-only: a second turn changes the first", ADVICE)
         self._head_ids = self._chat.tokens(head, special=True)
         self._generation_ids = self._chat.tokens(generation, special=True)
         self._separator_ids = self._chat.tokens(separator, special=True)
         self.stop_token_ids = self._find_stop_tokens()
         self._verify()
-        if instructions:
-            self._instructions = [Message("system", instructions)]
+        if opening:
+            self._opening = [*opening]
             self.start(USER)
 
     def start(self, user_text: str) -> list[int]:
@@ -75,7 +75,7 @@ class Renderer:
         Pictures are placed before the text of the last message; for a policy that reads only text they are left out.
         Raise the errors of `ChatTemplate.prompt` and `PictureProcessor.prompt`.
         """
-        shown, messages = self._shown(pictures), [*self._instructions, *messages]
+        shown, messages = self._shown(pictures), [*self._opening, *messages]
         if _is_text(messages) and not tools:
             return Prompt(self._head_ids) + shown + self._asked(messages[0].content)
         return self._chat.prompt([], messages, tools, shown)

@@ -17,6 +17,7 @@ from quartet.access.token import run_token
 from quartet.config import Recipe
 from quartet.env.base import Env, EnvPool
 from quartet.env.client import RemoteEnvPool
+from quartet.env.opening import opening
 from quartet.errors import EnvError
 from quartet.ledger import AppendOutcome, Ledger
 from quartet.ledger.notifications import Subscription
@@ -211,7 +212,7 @@ def make_renderer(recipe: Recipe, ledger: Ledger) -> Renderer:
     def load(folder: Path) -> Renderer:
         tokenizer = load_tokenizer(folder, trust_remote_code=recipe.model.trust_remote_code)
         with raising_checkpoint_errors(f"cannot use the tokenizer in {folder}"):
-            return Renderer(tokenizer, load_pictures(folder), build(recipe.rollout.actions).instructions)
+            return Renderer(tokenizer, load_pictures(folder), opening(recipe))
 
     return from_newest_whole([ledger.run_dir / policy.path for policy in ledger.policies.loadable()], load)
 

@@ -153,7 +153,7 @@ def test_a_message_cannot_forge_the_end_of_a_turn_and_a_tool_cannot_either():
 
 def test_instructions_begin_every_conversation_once():
     tokenizer = make_tokenizer(CHATML)
-    renderer = Renderer(tokenizer, instructions="Click with click().")
+    renderer = Renderer(tokenizer, opening=[Message("system", "Click with click().")])
     first = renderer.start_chat([Message("user", "Begin.")])
     grown = renderer.extend_chat(first, renderer.response("click()"), [Message("user", "Go on.")])
     begin = "<|system|>\nClick with click().<|end|>\n<|user|>\nBegin.<|end|>\n<|assistant|>\n"
@@ -166,7 +166,7 @@ def test_instructions_need_a_template_with_a_system_message():
     tokenizer = make_tokenizer(CHATML.replace("<|end|>", no_system + "<|end|>"))
     Renderer(tokenizer)
     with pytest.raises(ConfigError, match="rejects messages with the roles system, user"):
-        Renderer(tokenizer, instructions="Click.")
+        Renderer(tokenizer, opening=[Message("system", "Click.")])
 
 
 NO_TOOLS = "{% if m['role'] == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
