@@ -120,8 +120,8 @@ class Rollout(Section):
     """Notation of actions in responses, and the coordinate frame of their places."""
     system_prompt: str | None = None
     """Text of the system's message that begins every conversation, before the instructions of the format of actions; an
-    empty text is left out. If neither this nor `examples` is set, the instructions and examples of the environment are
-    used, if it has any."""
+    empty text is left out. If neither this nor `examples` is set, and `actions` is `environment`, the instructions and
+    examples of the environment are used, if it has any."""
     examples: LocalPath = ""
     """JSONL file of chats (`{"messages": [...]}`) that begin every conversation after the system's message, as examples
     of tasks and responses. Their tokens are not trained."""

@@ -51,10 +51,12 @@ def test_the_recipe_replaces_prompt_and_examples_of_the_environment(tmp_path):
     assert opening(recipe(examples=file, system_prompt="Be brief.")) == [Message("system", "Be brief."), *chats]
 
 
-def test_the_instructions_of_the_format_follow(monkeypatch):
+def test_the_instructions_of_another_format_follow_the_prompt_of_the_recipe(monkeypatch):
     monkeypatch.setattr(Talking, "typed_actions", True)
-    system, *examples = opening(recipe(actions="quartet"))
-    assert system.content.startswith("Pull arms.\n\nYou see a screen") and examples == EXAMPLE
+    (system,) = opening(recipe(actions="quartet"))
+    assert system.content.startswith("You see a screen"), "the environment's own are about its own grammar"
+    (system,) = opening(recipe(actions="quartet", system_prompt="Pull arms."))
+    assert system.content.startswith("Pull arms.\n\nYou see a screen")
 
 
 @pytest.mark.parametrize("roles", [("assistant",), ("user",), ("user", "robot", "assistant"), ()])

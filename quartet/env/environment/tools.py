@@ -1,0 +1,155 @@
+"""Questions that are answered with tools: a calculator, a table, conversion of units, a small SQLite database."""
+
+import json
+from collections.abc import Sequence
+
+from quartet.actions.grammar import ActionError, parse_actions
+from quartet.actions.taken import canonical
+from quartet.env.base import Env, Environment, Expert
+from quartet.env.rewards.number import value_of
+from quartet.env.tools.problems import FAMILIES, problem_of, solve
+from quartet.env.tools.toolbox import TOOLS, Toolbox, ToolError
+from quartet.errors import EnvError
+from quartet.types import (
+    Action,
+    Done,
+    Message,
+    Observation,
+    Outcome,
+    StepResult,
+    TakenAction,
+    Task,
+    Text,
+    ToolCall,
+)
+
+MALFORMED = 'write call, a tool and its arguments as JSON: call calculator {"expression": "2 + 3"}'
+TURNS = {"1": 3, "2": 4, "3": 6}
+"""Maximum number of turns by level: the calls of the longest solution, the answer, and a margin."""
+
+
+def write_call(call: ToolCall) -> str:
+    """Return a call as the examples write it.
+
+    >>> write_call(ToolCall(name="convert", arguments={"value": 5}))
+    'call convert {"value": 5}'
+    """
+    return f"call {call.name} {json.dumps(call.arguments)}"
+
+
+def _example(question: str, call: str, result: str) -> list[Message]:
+    name = call.split()[1]
+    said = [Message("assistant", call), Message("tool", result, name), Message("assistant", result)]
+    return [Message("user", question), *said]
+
+
+class Tools(Environment):
+    """Questions that are answered with calls of tools: calculator, table, units, database, in three levels."""
+
+    deterministic = typed_actions = True
+    grammar = '`call NAME {"argument": "value"}`, or the answer'
+    instructions = """Answer with tools. Write one call, read its result, then write the answer.
+calculator(expression)
+lookup(item, column): price, weight or stock
+convert(value, unit, to)
+sql(query) on the table people(name, age, city)"""
+    examples = (
+        *_example("Use calculator. What is 51 * 23?", 'call calculator {"expression": "51 * 23"}', "1173"),
+        *_example("Use lookup. What is the stock of the bed?", 'call lookup {"item": "bed", "column": "stock"}', "64"),
+        *_example("Use convert. How many g are 5 kg?", 'call convert {"value": 5, "unit": "kg", "to": "g"}', "5000"),
+        *_example(
+            "Use sql. What is the age of Max?",
+            'call sql {"query": "SELECT age FROM people WHERE name = \'Max\'"}',
+            "41",
+        ),
+    )
+    first_settings = {"env": {"screenshots": False}, "rollout": {"loop": "append", "max_turns": 6, "max_tokens": 48}}
+
+    def families(self) -> list[str]:
+        return list(FAMILIES)
+
+    def session(self) -> Env:
+        return ToolsEnv()
+
+    def max_turns(self, family_name: str) -> int:
+        return TURNS[family_name[-1]]
+
+    def expert(self, family_name: str, seed: int) -> Expert:
+        calls, answer = solve(*problem_of(Task(env="tools", family=family_name, seed=seed)))
+        turns = iter([*map(write_call, calls), answer])
+        return lambda _: next(turns)
+
+    def wrong_expert(self, family_name: str, seed: int) -> Expert:
+        calls, answer = solve(*problem_of(Task(env="tools", family=family_name, seed=seed)))
+        turns = iter([*map(write_call, calls), f"{answer}1"])
+        return lambda _: next(turns)
+
+
+class ToolsEnv:
+    """One session."""
+
+    def __init__(self) -> None:
+        self._toolbox: Toolbox | None = None
+
+    async def reset(self, task: Task) -> Observation:
+        """Ask the question of the task. Raise `ConfigError` for an unknown family."""
+        await self.close()
+        problem, world = problem_of(task)
+        self._answer, self._toolbox = solve(problem, world)[1], world.toolbox()
+        return Observation(goal="", text="", messages=[Message("user", problem.question)], tools=TOOLS)
+
+    async def step(self, action: str) -> StepResult:
+        """Perform the calls of a response in Quartet's grammar. A response without a call is the answer."""
+        try:
+            calls = [one for one in parse_actions(action) if isinstance(one, ToolCall)]
+        except ActionError:
+            calls = []
+        if calls:
+            return await self.act(calls)
+        if action.lstrip().startswith("call"):
+            record = TakenAction(outcome=Outcome.PARSE_ERROR, error=MALFORMED)
+            return _continued([Message("tool", f"error: {MALFORMED}")], [record])
+        return await self.act([Text(text=action)])
+
+    async def act(self, actions: Sequence[Action]) -> StepResult:
+        """Perform the calls of a response in order, until it gives the answer."""
+        if self._toolbox is None:
+            raise EnvError("tools were used before the first reset", "call reset(task) first")
+        messages, records = [], []
+        for action in actions:
+            if not isinstance(action, ToolCall):
+                return self._answered(action, records)
+            try:
+                result, error = self._toolbox.call(action.name, action.arguments), ""
+            except ToolError as refused:
+                result, error = f"error: {refused}", str(refused)
+            messages.append(Message("tool", result, action.name))
+            outcome = Outcome.REFUSED if error else Outcome.DONE
+            records.append(TakenAction(action=action, canonical=write_call(action), outcome=outcome, error=error))
+        return _continued(messages, records)
+
+    async def close(self) -> None:
+        if self._toolbox is not None:
+            self._toolbox.close()
+        self._toolbox = None
+
+    def _answered(self, action: Action, records: list[TakenAction]) -> StepResult:
+        """End the episode. The reward is 1 if the last number of the answer is the right one."""
+        match action:
+            case Text(text=text) | Done(answer=text):
+                pass
+            case _:
+                text = ""
+        success = value_of(text) == value_of(self._answer)
+        return StepResult(
+            observation=Observation(goal="", text=""),
+            reward=float(success),
+            terminated=True,
+            info={"success": success},
+            actions=[*records, TakenAction(action=action, canonical=canonical(action) or text)],
+        )
+
+
+def _continued(messages: list[Message], records: list[TakenAction]) -> StepResult:
+    seen = Observation(goal="", text="", messages=messages)
+    return StepResult(observation=seen, reward=0.0, terminated=False, actions=records)
