@@ -11,6 +11,8 @@ from tiny_batches import VOCAB, make_batch, make_call, make_model, make_trajecto
 from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
     PreTrainedModel,
     Qwen3ForCausalLM,
 )
@@ -88,6 +90,29 @@ def branch_lists(draw: st.DrawFn) -> list[Branch]:
 def test_equals_a_naive_forward(tiny_model: Qwen3ForCausalLM, branches: list[Branch], share: bool) -> None:
     with torch.no_grad():
         assert_same(ours(tiny_model, cut(branches, share=share)), naive(tiny_model, branches))
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_a_llama_shares_prompts_too(share: bool) -> None:
+    """Its configuration does not list the attention of each layer."""
+    config = LlamaConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        initializer_range=0.2,
+    )
+    torch.manual_seed(0)
+    llama = LlamaForCausalLM(config).eval()
+    assert attends_everywhere(llama)
+    prompt = list(range(20))
+    members = [make_trajectory([make_call(prompt, [arm, 1, arm])], float(arm == 0)) for arm in range(5)]
+    members.append(make_trajectory([make_call([7, *prompt], [3, 2])], 0.0))
+    branches = pack(make_batch([members])).branches
+    with torch.no_grad():
+        assert_same(ours(llama, cut(branches, share=share)), naive(llama, branches))
 
 
 def test_shared_prompts_are_computed_once() -> None:

@@ -19,7 +19,7 @@ from quartet.train.packing.microbatch import Microbatch
 from quartet.train.packing.tree import Tree
 
 NAME = "quartet_branches"
-FULL_ATTENTION = frozenset({"qwen3_vl_text"})
+FULL_ATTENTION = frozenset({"llama", "qwen3_vl_text"})
 """Model types whose configuration does not list the attention of each layer, although all layers have full
 attention."""
 
