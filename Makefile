@@ -9,10 +9,15 @@ RUN    ?= runs/demo
 # Tests start hundreds of processes; none compiles again what another has compiled, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test behaviour campaigns test-all test-vllm test-ray check lint types unit docs docs-slow setup compiler browser desktop postgresql programs policy lock clean
+.PHONY: demo demo-llm test behaviour campaigns test-all test-vllm test-ray check lint types unit docs docs-slow setup compiler browser desktop postgresql programs policy lock clean
 
 demo: setup browser   ## train on miniwob-24 and end with a summary and a picture
 	$(BIN)/quartet train recipes/miniwob/recipe.toml --run-dir $(RUN) --fresh
+
+demo-llm: RUN = runs/demo-llm
+demo-llm: setup       ## download a language model of 135 million parameters and train it to use tools
+	$(BIN)/quartet model get smollm2-135m
+	$(BIN)/quartet train recipes/llm_tools/recipe.toml --run-dir $(RUN) --fresh
 
 test:                 ## lint, types, all behaviour: a real browser, a desktop, PostgreSQL, killed processes
 	$(MAKE) --no-print-directory --jobs 2 setup programs

@@ -31,7 +31,7 @@ _NAMES = {
 }
 
 
-def make_model() -> LlamaForCausalLM:
+def make_model(max_position: int = 256) -> LlamaForCausalLM:
     """Return the model whose weights the files hold."""
     torch.manual_seed(3)
     config = LlamaConfig(
@@ -41,7 +41,7 @@ def make_model() -> LlamaForCausalLM:
         num_hidden_layers=2,
         num_attention_heads=HEADS,
         num_key_value_heads=KV_HEADS,
-        max_position_embeddings=256,
+        max_position_embeddings=max_position,
         rms_norm_eps=1e-5,
         tie_word_embeddings=True,
     )

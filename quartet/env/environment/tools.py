@@ -23,7 +23,7 @@ from quartet.types import (
     ToolCall,
 )
 
-MALFORMED = 'write call, a tool and its arguments as JSON: call calculator {"expression": "2 + 3"}'
+MALFORMED = 'write call NAME {"argument": "value"}'
 TURNS = {"1": 3, "2": 4, "3": 6}
 """Maximum number of turns by level: the calls of the longest solution, the answer, and a margin."""
 
@@ -37,10 +37,14 @@ def write_call(call: ToolCall) -> str:
     return f"call {call.name} {json.dumps(call.arguments)}"
 
 
-def _example(question: str, call: str, result: str) -> list[Message]:
-    name = call.split()[1]
-    said = [Message("assistant", call), Message("tool", result, name), Message("assistant", result)]
-    return [Message("user", question), *said]
+def _example(question: str, *calls: tuple[str, str]) -> list[Message]:
+    """Return a chat with these calls and their results, the last of which is the answer."""
+    turns = [
+        message
+        for call, result in calls
+        for message in (Message("assistant", call), Message("tool", result, call.split()[1]))
+    ]
+    return [Message("user", question), *turns, Message("assistant", calls[-1][1])]
 
 
 class Tools(Environment):
@@ -54,13 +58,20 @@ lookup(item, column): price, weight or stock
 convert(value, unit, to)
 sql(query) on the table people(name, age, city)"""
     examples = (
-        *_example("Use calculator. What is 51 * 23?", 'call calculator {"expression": "51 * 23"}', "1173"),
-        *_example("Use lookup. What is the stock of the bed?", 'call lookup {"item": "bed", "column": "stock"}', "64"),
-        *_example("Use convert. How many g are 5 kg?", 'call convert {"value": 5, "unit": "kg", "to": "g"}', "5000"),
+        *_example("Use calculator. What is 51 * 23?", ('call calculator {"expression": "51 * 23"}', "1173")),
+        *_example("Use convert. How many g are 5 kg?", ('call convert {"value": 5, "unit": "kg", "to": "g"}', "5000")),
         *_example(
             "Use sql. What is the age of Max?",
-            'call sql {"query": "SELECT age FROM people WHERE name = \'Max\'"}',
-            "41",
+            ('call sql {"query": "SELECT age FROM people WHERE name = \'Max\'"}', "41"),
+        ),
+        *_example(
+            "Use lookup. What is the stock of the bed?",
+            ('call lookup {"item": "bed", "column": "stock"}', "64"),
+        ),
+        *_example(
+            "Use lookup, then calculator. What is the price of 6 pieces of bed?",
+            ('call lookup {"item": "bed", "column": "price"}', "45"),
+            ('call calculator {"expression": "6 * 45"}', "270"),
         ),
     )
     first_settings = {"env": {"screenshots": False}, "rollout": {"loop": "append", "max_turns": 6, "max_tokens": 48}}

@@ -1,4 +1,5 @@
-"""Generated problems for the tools, in three levels: one call, several calls or a harder one, and chains of tools."""
+"""Generated problems for the tools, in three levels: one call; two calls, or one that takes thought; and several calls
+without a hint at the tools."""
 
 import random
 from collections.abc import Callable
@@ -19,8 +20,11 @@ NAMES = (
     *("Ana", "Bob", "Carl", "Dora", "Eva", "Finn", "Gina", "Hugo", "Iris", "Jon", "Kara", "Leo", "Mia", "Nils"),
     *("Olga", "Paul", "Rosa", "Sam", "Tina", "Uwe", "Vera", "Will", "Yara", "Zoe"),
 )
-CITIES = ("Rome", "Oslo", "Lima", "Cairo")
-CONVERSIONS = (("m", "cm"), ("km", "m"), ("kg", "g"), ("t", "kg"), ("h", "min"), ("min", "s"), ("days", "h"))
+CITIES = (
+    *("Rome", "Oslo", "Lima", "Cairo", "Bern", "Paris", "Delhi", "Tokyo", "Quito", "Accra", "Hanoi", "Dublin"),
+    *("Lyon", "Porto", "Turin", "Malmo", "Gdansk", "Leeds", "Osaka", "Fez", "Cusco", "Perth", "Izmir", "Riga"),
+)
+CONVERSIONS = (("m", "cm"), ("km", "m"), ("kg", "g"), ("t", "kg"), ("h", "min"), ("min", "s"), ("cm", "mm"))
 Table = dict[str, dict[str, int]]
 People = list[tuple[str, int, str]]
 
@@ -80,7 +84,8 @@ def _filled(value: Any, results: list[str]) -> Any:
 def _world(draw: random.Random) -> World:
     limits = dict(zip(COLUMNS, (99, 20, 60), strict=True))
     items = {item: {name: draw.randint(2, most) for name, most in limits.items()} for item in draw.sample(ITEMS, 6)}
-    people = [(name, draw.randint(18, 70), draw.choice(CITIES)) for name in draw.sample(NAMES, 8)]
+    cities = draw.sample(CITIES, 3)
+    people = [(name, draw.randint(18, 70), draw.choice(cities)) for name in draw.sample(NAMES, 8)]
     return World(items, people, draw)
 
 
@@ -107,8 +112,8 @@ def _calculator_1(world: World) -> Problem:
 
 def _calculator_2(world: World) -> Problem:
     first, second, third = (world.draw.randint(12, 99) for _ in range(3))
-    question = f"Add {first} and {second}, then multiply by {third}. What is the result?"
-    return Problem(question, [_calculate(f"({first} + {second}) * {third}")])
+    question = f"Use calculator. Add {first} and {second}, then subtract {third}. What is the result?"
+    return Problem(question, [_calculate(f"{first} + {second} - {third}")])
 
 
 def _calculator_3(world: World) -> Problem:
@@ -125,7 +130,7 @@ def _table_1(world: World) -> Problem:
 def _table_2(world: World) -> Problem:
     item, count = world.draw.choice([*world.items]), world.draw.randint(3, 40)
     calls = [_look_up(item, "price"), _calculate(f"{count} * {{0}}")]
-    return Problem(f"What is the price of {count} pieces of {item}?", calls)
+    return Problem(f"Use lookup, then calculator. What is the price of {count} pieces of {item}?", calls)
 
 
 def _table_3(world: World) -> Problem:
@@ -142,7 +147,7 @@ def _units_1(world: World) -> Problem:
 def _units_2(world: World) -> Problem:
     value, more, (unit, to) = world.draw.randint(2, 30), world.draw.randint(2, 50), world.draw.choice(CONVERSIONS)
     calls = [_convert(value, unit, to), _calculate(f"{{0}} + {more}")]
-    return Problem(f"How many {to} are {value} {unit} and {more} {to}?", calls)
+    return Problem(f"Use convert, then calculator. How many {to} are {value} {unit} and {more} {to}?", calls)
 
 
 def _units_3(world: World) -> Problem:
@@ -158,10 +163,8 @@ def _database_1(world: World) -> Problem:
 
 def _database_2(world: World) -> Problem:
     _, _, city = world.draw.choice(world.people)
-    age = world.draw.randint(12, 40)
-    condition = f"city = '{city}' AND age > {age}"
-    question = f"What is the sum of the ages of the people in {city} who are older than {age}?"
-    return Problem(question, [_query(f"SELECT SUM(age) FROM people WHERE {condition}")])
+    question = f"Use sql. What is the sum of the ages of the people in {city}?"
+    return Problem(question, [_query(f"SELECT SUM(age) FROM people WHERE city = '{city}'")])
 
 
 def _database_3(world: World) -> Problem:

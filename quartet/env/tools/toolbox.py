@@ -26,7 +26,6 @@ UNITS = {
     "s": ("time", Fraction(1)),
     "min": ("time", Fraction(60)),
     "h": ("time", Fraction(3600)),
-    "days": ("time", Fraction(86400)),
 }
 """Quantity and size of each unit."""
 COLUMNS = ("price", "weight", "stock")

@@ -1,0 +1,1 @@
+"""Recipe `llm_tools`: a language model learns to answer with tools."""
