@@ -17,6 +17,7 @@ from quartet.part import NoSettings
 from quartet.policy.renderer import Renderer
 from quartet.recipe.file import parse_recipe
 from quartet.types import Done, Outcome, Task, Text, ToolCall
+from tests.command import quartet
 from tests.rollout.scripted_engine import make_tokenizer
 
 POOL = config.Env(name="tools", sessions=2)
@@ -183,5 +184,13 @@ async def test_the_examples_of_the_instructions_are_calls_that_work():
     assert "SELECT age" in tokenizer.decode(Renderer(tokenizer, opening=shown).start("Go."))
 
 
-def recipe() -> Recipe:
-    return parse_recipe({"name": "t", "model": {"path": "."}, "env": {"name": "tools"}}, source="test")
+def recipe(loop: str = "append") -> Recipe:
+    data = {"name": "t", "model": {"path": "."}, "env": {"name": "tools"}, "rollout": {"loop": loop}}
+    return parse_recipe(data, source="test")
+
+
+def test_a_loop_that_forgets_the_question_is_refused_and_the_commands_use_another_one():
+    with pytest.raises(ConfigError, match="does not show the question"):
+        recipe(loop="latest")
+    done = quartet("env", "check", "tools", "--check", "declaration")
+    assert done.returncode == 0, done.stderr

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from quartet.cli.env.naming import environment_name
+from quartet.cli.env.naming import environment_name, first_loop
 from quartet.cli.parameters import JSON, SET
 from quartet.errors import QuartetError
 from quartet.terminal.say import say
@@ -40,8 +40,10 @@ def check(
     from quartet.env.check.run import check_environment
     from quartet.recipe.file import apply_override, parse_recipe
 
-    chosen = {"name": environment_name(name), "families": [*families], "sessions": 2, "screenshots": False}
+    env = environment_name(name)
+    chosen = {"name": env, "families": [*families], "sessions": 2, "screenshots": False}
     given = {"name": "check", "model": {"path": "."}, "env": {**chosen, "step_timeout_seconds": 60.0}}
+    given["rollout"] = first_loop(env)
     for override in overrides:
         apply_override(given, override)
     recipe = parse_recipe(given, f"quartet env check {name}", [*overrides])

@@ -1,4 +1,4 @@
-"""Names of environments on the command line: a registered name, `module:Class`, or a module in the current folder."""
+"""Environments on the command line: their names, and the agent loop with which a command describes them."""
 
 from pathlib import Path
 
@@ -23,3 +23,15 @@ def environment_name(name: str) -> str:
         found = ", ".join(one.__name__ for one in classes) or "none"
         raise ConfigError(f"{name}.py must define one Environment, but has {found}", f"write {name}:CLASS")
     return f"{name}:{classes[0].__name__}"
+
+
+def first_loop(env: str) -> dict[str, object]:
+    """Return the section `rollout` with the agent loop of a first recipe for an environment; empty for the default
+    loop, which some environments refuse."""
+    from quartet.env.base import Environment
+    from quartet.registry import find
+
+    environment = find("env", env)
+    assert issubclass(environment, Environment)
+    rollout = environment.first_settings.get("rollout", {})
+    return {"loop": rollout["loop"]} if "loop" in rollout else {}

@@ -2,7 +2,7 @@
 
 import click
 
-from quartet.cli.env.naming import environment_name
+from quartet.cli.env.naming import environment_name, first_loop
 from quartet.cli.parameters import SET
 
 
@@ -23,7 +23,7 @@ def play(name: str, family: str | None, seed: int, port: int, overrides: tuple[s
     from quartet.web.play.serve import play_in_browser
 
     env: dict[str, object] = {"name": environment_name(name), "sessions": 1, "step_timeout_seconds": 60.0}
-    given = {"name": "play", "model": {"path": "."}, "env": env}
+    given = {"name": "play", "model": {"path": "."}, "env": env, "rollout": first_loop(environment_name(name))}
     for override in overrides:
         apply_override(given, override)
     recipe = parse_recipe(given, f"quartet env play {name}", [*overrides])

@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from quartet.actions.grammar import ActionError, parse_actions
 from quartet.actions.taken import canonical
+from quartet.config import Recipe
 from quartet.env.base import Env, Environment, Expert
+from quartet.env.environment.dataset import LOOP_ADVICE
 from quartet.env.rewards.number import value_of
 from quartet.env.tools.problems import FAMILIES, problem_of, solve
 from quartet.env.tools.toolbox import TOOLS, Toolbox, ToolError
-from quartet.errors import EnvError
+from quartet.errors import ConfigError, EnvError
 from quartet.types import (
     Action,
     Done,
@@ -75,6 +78,11 @@ sql(query) on the table people(name, age, city)"""
         ),
     )
     first_settings = {"env": {"screenshots": False}, "rollout": {"loop": "append", "max_turns": 6, "max_tokens": 48}}
+
+    @classmethod
+    def check(cls, settings: Any, recipe: Recipe) -> None:
+        if recipe.rollout.loop.name == "latest":
+            raise ConfigError("the loop latest does not show the question and earlier results", LOOP_ADVICE)
 
     def families(self) -> list[str]:
         return list(FAMILIES)
