@@ -63,19 +63,22 @@ def attention_positions(batch: Microbatch) -> int:
     return (batch.ids_BL if batch.tree is None else batch.tree.columns).numel()
 
 
-LONGEST = 30 + 6 + 3 + 4
+OPENING = 70
+"""Tokens that begin all prompts of some of the `branch_lists`."""
+LONGEST = OPENING + 30 + 6 + 3 + 4
 """Tokens that a branch of `branch_lists` may have."""
 
 
 @st.composite
 def branch_lists(draw: st.DrawFn) -> list[Branch]:
-    """Trajectories of one or two calls whose first prompts often coincide."""
+    """Trajectories of one or two calls whose first prompts often coincide, or begin alike."""
     random = draw(st.randoms(use_true_random=False))
 
     def ids(length: int) -> list[int]:
         return [random.randrange(VOCAB) for _ in range(length)]
 
-    prompts = [ids(draw(st.integers(1, 30))) for _ in range(3)]
+    opening = ids(draw(st.sampled_from([0, OPENING])))
+    prompts = [opening + ids(draw(st.integers(1, 30))) for _ in range(3)]
     members = []
     for _ in range(draw(st.integers(1, 8))):
         first = make_call(draw(st.sampled_from(prompts)), ids(draw(st.integers(1, 6))), temperature=0.7)
@@ -122,6 +125,33 @@ def test_shared_prompts_are_computed_once() -> None:
     (shared,) = cut(branches, share=True)
     assert shared.ids_BL.shape == (1, 40 + 8 * 2)
     assert sum(batch.ids_BL.numel() for batch in cut(branches, share=False)) == 8 * 42
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "computed"), [(300, [70 + 3 * 5 + 12 * 2]), (175, [70 + 2 * 5 + 8 * 2, 70 + 5 + 8])]
+)
+def test_groups_whose_prompts_begin_alike_share_the_beginning_as_far_as_they_fit(
+    tiny_model: Qwen3ForCausalLM, max_tokens: int, computed: list[int]
+) -> None:
+    opening = [token % VOCAB for token in range(70)]
+    groups = [
+        [make_trajectory([make_call([*opening, *[question] * 5], [arm, 1])], float(arm == 0)) for arm in range(4)]
+        for question in (3, 7, 9)
+    ]
+    branches = pack(make_batch(groups)).branches
+    batches = cut(branches, share=True, max_tokens=max_tokens)
+    assert [batch.ids_BL.shape[1] for batch in batches] == computed
+    with torch.no_grad():
+        assert_same(ours(tiny_model, batches), naive(tiny_model, branches))
+
+
+def test_prompts_that_begin_alike_for_a_few_tokens_only_stay_in_their_own_rows() -> None:
+    groups = [
+        [make_trajectory([make_call([*range(40), question], [arm])], float(arm == 0)) for arm in range(2)]
+        for question in (3, 7)
+    ]
+    rows = share_prompts(pack(make_batch(groups)).branches, [1.0] * 4, share=True, max_tokens_per_microbatch=200)
+    assert [row.num_tokens for row in rows] == [43, 43]
 
 
 def test_long_tails_share_their_prompt_too() -> None:

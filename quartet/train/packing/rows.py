@@ -1,7 +1,8 @@
 """Division of branches into rows, and of rows into microbatches of at most `max_tokens_per_microbatch` tokens.
 
-A row holds branches with the same first prompt, such as the rollouts of a group. The tokens of a shared prefix count
-once. A shared prefix is the prompt and, if a rollout was forked from another rollout, also the turns that both have in
+A row holds branches with the same first prompt, such as the rollouts of a group, and those of other groups whose
+prompts begin alike, for example with the same instructions. The tokens of a shared prefix count once. A shared prefix
+is the beginning of the prompt and, if a rollout was forked from another rollout, also the turns that both have in
 common. Two prefixes are equal only if the pictures for their placeholders are equal.
 """
 
@@ -25,8 +26,12 @@ LONGEST_TO_SHORTEST = 2
 `max_tokens_per_microbatch`. At least half of each padded branch then consists of tokens."""
 
 
+MIN_COMMON_TOKENS = 64
+"""Minimum number of equal tokens at the start of the prompts of different groups in a row."""
+
+
 class Row(NamedTuple):
-    """Branches with the same first prompt, longest first, with one weight and one shared prefix per branch."""
+    """Branches whose prompts begin alike, longest first, with one weight and one shared prefix per branch."""
 
     branches: list[Branch]
     weights: list[float]
@@ -82,7 +87,8 @@ def share_prompts(
     max_tokens_per_microbatch: int,
     gathers: bool = True,
 ) -> list[Row]:
-    """Join branches with the same first prompt into rows that fit a microbatch; without `share`, make one row of each.
+    """Join branches with the same first prompt, then groups whose prompts begin alike, into rows that fit a microbatch.
+    Without `share`, make one row of each branch.
 
     Branches are sorted by length, longest first and ties in the given order, so that there is little padding and the
     same branches always give the same rows. With `gathers`, attention gathers the tokens of each branch, and the bound
@@ -97,7 +103,35 @@ def share_prompts(
             row = open_rows[prompt] = _OpenRow()
             row.take(branch, weight, max_tokens_per_microbatch, gathers=gathers)
             rows.append(row.row)
-    return rows
+    return _joined(rows, max_tokens_per_microbatch, gathers=gathers) if share else rows
+
+
+def _joined(rows: Sequence[Row], max_tokens: int, *, gathers: bool) -> list[Row]:
+    """Join rows whose prompts begin alike, as long as the joined row fits a microbatch. No row is split, so each prompt
+    is still computed as often as before, or less often."""
+    joined: list[Row] = []
+    places: dict[bytes, int] = {}
+    for row in rows:
+        first = row.branches[0]
+        beginning = first.content[: min(first.prompt_tokens, MIN_COMMON_TOKENS)]
+        place = places.get(beginning.tobytes()) if len(beginning) == MIN_COMMON_TOKENS else None
+        both = _one_row([joined[place], row], max_tokens, gathers=gathers) if place is not None else None
+        if place is None or both is None:
+            places[beginning.tobytes()] = len(joined)
+            joined.append(row)
+        else:
+            joined[place] = both
+    return joined
+
+
+def _one_row(rows: Sequence[Row], max_tokens: int, *, gathers: bool) -> Row | None:
+    """Return the branches of all rows in one row; None if it has no room for them."""
+    pairs = [pair for row in rows for pair in zip(row.branches, row.weights, strict=True)]
+    opened = _OpenRow()
+    for branch, weight in sorted(pairs, key=lambda pair: -pair[0].num_tokens):
+        if not opened.take(branch, weight, max_tokens, gathers=gathers):
+            return None
+    return opened.row
 
 
 def _attention_fits(num_branches: int, longest: int, shortest: int, max_tokens: int) -> bool:
