@@ -40,8 +40,9 @@ def load_gguf(file: Path) -> LoadedPolicy:
             gguf_file=file.name,
             dtype=torch.float32,
             quantization_config=GgufConfig(dequantize=True),
+            trust_remote_code=False,
         )
-        tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
+        tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name, trust_remote_code=False)
     if pre_tokenizer in PRE_TOKENIZERS:
         tokenizer.backend_tokenizer.pre_tokenizer = PRE_TOKENIZERS[pre_tokenizer]
     return LoadedPolicy(model.eval(), tokenizer)
@@ -59,7 +60,7 @@ def _check_header(file: Path) -> str:
         architecture = fields["general.architecture"].contents()
         pre_tokenizer = fields["tokenizer.ggml.pre"].contents() if "tokenizer.ggml.pre" in fields else ""
     try:
-        AutoConfig.from_pretrained(str(file.parent), gguf_file=file.name)
+        AutoConfig.from_pretrained(str(file.parent), gguf_file=file.name, trust_remote_code=False)
     except (ValueError, NotImplementedError, KeyError) as error:
         raise ConfigError(
             f"{file} has a model of the architecture {architecture!r}, which `transformers` cannot read from GGUF: "

@@ -43,10 +43,10 @@ def _check_folder(source: Path) -> None:
     weight_files(source)
     check_policy(source)
     with raising_checkpoint_errors(f"cannot read {source / 'config.json'}"):
-        model_type = AutoConfig.from_pretrained(str(source), local_files_only=True).model_type
-    if model_type not in {*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *VISION_KINDS}:
+        config = AutoConfig.from_pretrained(str(source), local_files_only=True, trust_remote_code=False)
+    if config.model_type not in {*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *VISION_KINDS}:
         raise ConfigError(
-            f"{source} has a model of the architecture {model_type!r}, which is not supported",
+            f"{source} has a model of the architecture {config.model_type!r}, which is not supported",
             f"use a causal language model of `transformers`, or one of {', '.join(sorted(VISION_KINDS))}",
         )
     Renderer(load_tokenizer(source))
