@@ -62,14 +62,14 @@ convert(value, unit, to)
 sql(query) on the table people(name, age, city)"""
     examples = (
         *_example("Use calculator. What is 51 * 23?", ('call calculator {"expression": "51 * 23"}', "1173")),
-        *_example("Use convert. How many g are 5 kg?", ('call convert {"value": 5, "unit": "kg", "to": "g"}', "5000")),
+        *_example(
+            "Use convert, then calculator. What are 5 kg in g, plus 30 g?",
+            ('call convert {"value": 5, "unit": "kg", "to": "g"}', "5000"),
+            ('call calculator {"expression": "5000 + 30"}', "5030"),
+        ),
         *_example(
             "Use sql. What is the age of Max?",
             ('call sql {"query": "SELECT age FROM people WHERE name = \'Max\'"}', "41"),
-        ),
-        *_example(
-            "Use lookup. What is the stock of the bed?",
-            ('call lookup {"item": "bed", "column": "stock"}', "64"),
         ),
         *_example(
             "Use lookup, then calculator. What is the price of 6 pieces of bed?",

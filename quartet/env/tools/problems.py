@@ -141,13 +141,13 @@ def _table_3(world: World) -> Problem:
 
 def _units_1(world: World) -> Problem:
     value, (unit, to) = world.draw.randint(2, 60), world.draw.choice(CONVERSIONS)
-    return Problem(f"Use convert. How many {to} are {value} {unit}?", [_convert(value, unit, to)])
+    return Problem(f"Use convert. What are {value} {unit} in {to}?", [_convert(value, unit, to)])
 
 
 def _units_2(world: World) -> Problem:
     value, more, (unit, to) = world.draw.randint(2, 30), world.draw.randint(2, 50), world.draw.choice(CONVERSIONS)
     calls = [_convert(value, unit, to), _calculate(f"{{0}} + {more}")]
-    return Problem(f"Use convert, then calculator. How many {to} are {value} {unit} and {more} {to}?", calls)
+    return Problem(f"Use convert, then calculator. What are {value} {unit} in {to}, plus {more} {to}?", calls)
 
 
 def _units_3(world: World) -> Problem:
@@ -163,7 +163,7 @@ def _database_1(world: World) -> Problem:
 
 def _database_2(world: World) -> Problem:
     _, _, city = world.draw.choice(world.people)
-    question = f"Use sql. What is the sum of the ages of the people in {city}?"
+    question = f"Use sql. What is the SUM(age) of people with city = '{city}'?"
     return Problem(question, [_query(f"SELECT SUM(age) FROM people WHERE city = '{city}'")])
 
 
