@@ -18,7 +18,8 @@ from quartet.web.prompt_view import PromptPart, PromptPicture, prompt_parts
 from quartet.web.queries.rollout import RolloutFacts
 from quartet.web.queries.tasks import why_dropped
 from quartet.web.tokens import Token, Vocabulary, tokens_of
-from quartet.web.training import Training, training_of
+from quartet.web.training import Training, credit_of_group, training_of
+from quartet.web.tree import Tree, tree_of
 from quartet.web.viewed_run import ViewedRun
 
 MOST_TILES, MOST_TILES_OF_ALL, LEAST_TILES = 300, 4000, 20
@@ -150,6 +151,8 @@ class RolloutView(Struct, frozen=True, kw_only=True):
     loose_calls: list[CallView]
     """Calls that belong to no turn: after an infrastructure error, the tokens sampled so far are kept."""
     training: Training
+    tree: Tree | None
+    """None if no rollout of the group was forked, and on a turn's page."""
     fate: str
     """End of the sentence "It ..." that says whether the rollout was or will be trained on."""
 
@@ -216,8 +219,14 @@ def view_rollout(
         end=SeenView(number=len(turns) + 1, observation=final, page=_page(final, set())) if final else None,
         loose_calls=[call for call in calls if call.index not in shown],
         training=training,
+        tree=_tree(connection, run, facts) if turn_number is None else None,
         fate=_fate(facts),
     )
+
+
+def _tree(connection: Connection, run: ViewedRun, facts: RolloutFacts) -> Tree | None:
+    """Return the tree of the rollout's group; read its credit only if the group has forks."""
+    return tree_of(facts, credit_of_group(connection, run, facts)) if facts.has_forks else None
 
 
 def _load(run: ViewedRun, attempt: Any | None) -> tuple[Trajectory | None, str]:

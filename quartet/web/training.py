@@ -45,6 +45,24 @@ def training_of(connection: Connection, run: ViewedRun, facts: RolloutFacts) -> 
     return _stored(run, batch, (facts.rollout.id, final.part, group.id))
 
 
+def credit_of_group(connection: Connection, run: ViewedRun, facts: RolloutFacts) -> dict[int, dict[int, float]]:
+    """Return the mean advantage of the trained tokens of each call of a rollout's group, by rollout and call index.
+
+    Empty if no train step has used the group, or if its values are not kept any more.
+    """
+    group = facts.group
+    batch = connection.execute(sa.select(batches).where(batches.c.id == group.batch_id)).one_or_none()
+    if batch is None or batch.state != BatchState.COMMITTED:
+        return {}
+    part = facts.final.part if facts.final else ""
+    credit: dict[int, dict[int, float]] = {}
+    for call in read_token_values(run.run_dir, batch.train_step, batch.id) or []:
+        values_R = assigned(call.advantages, call.trained)
+        if (call.part, call.group_id or group.id) == (part, group.id) and values_R is not None and call.trained.any():
+            credit.setdefault(call.rollout_id, {})[call.call_index] = float(np.nanmean(values_R))
+    return credit
+
+
 def _stored(run: ViewedRun, batch: Any, owner: tuple[int, str, int]) -> Training:
     """Read the values of one batch; `owner` is the rollout, its part and its group."""
     calls = read_token_values(run.run_dir, batch.train_step, batch.id)

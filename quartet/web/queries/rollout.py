@@ -54,6 +54,11 @@ class RolloutFacts(Struct, frozen=True, kw_only=True):
         return [row for row in self.siblings if row.parent_id == self.rollout.id]
 
     @property
+    def has_forks(self) -> bool:
+        """True if a rollout of the group was forked from another."""
+        return any(row.parent_id is not None for row in self.siblings)
+
+    @property
     def newest(self) -> Any | None:
         """Row of the attempt to show first: the final one, otherwise the newest; None if no attempt is stored."""
         return self.final or (self.attempts[-1] if self.attempts else None)
