@@ -1,0 +1,161 @@
+"""Text games of TextArena, for one player or for several that act in turn."""
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from quartet.config import Recipe
+from quartet.config.section import Positive, Section
+from quartet.env.base import Env, Environment
+from quartet.env.extra import import_extra
+from quartet.errors import ConfigError, RewardError, nearest
+from quartet.types import Observation, Outcome, StepResult, TakenAction, Task, Text
+
+RANDOM = threading.Lock()
+"""Lock of the module `random`, from whose one global generator all games draw."""
+
+
+class TextArena(Environment):
+    """Text games of TextArena by their ids, which are the task families."""
+
+    class Settings(Section):
+        ids: list[str]
+        """Ids of games, for example `GuessTheNumber-v0`."""
+        options: dict[str, Any] = {}
+        """Keyword arguments of `textarena.make`."""
+        players: Positive = 1
+        """Number of players. Several players need the loop `alternate`, and a game in which they strictly take turns;
+        an invalid move then ends the game. A single player may repeat an invalid move once."""
+        history: bool = True
+        """Show in every observation all that the player has read so far; false shows only what is new, for the loop
+        `append`."""
+        turn_limit: Positive | None = None
+        """Turn limit of every family; by default the game's own, if its id has one."""
+
+    settings: Settings
+    deterministic = True
+    extra = "textarena"
+    grammar = "a move in square brackets, such as `[5]`"
+    source = "Guertler et al. 2025, TextArena"
+    first_settings = {
+        "env": {"ids": ["GuessTheNumber-v0"], "screenshots": False},
+        "rollout": {"max_turns": 12, "max_tokens": 64},
+    }
+
+    @classmethod
+    def check(cls, settings: Any, recipe: Recipe) -> None:
+        loop = recipe.rollout.loop.name
+        if (settings.players > 1) != (loop == "alternate"):
+            raise ConfigError(
+                f"env.players is {settings.players} and rollout.loop is {loop!r}",
+                "several players need the loop 'alternate', and a single player any other",
+            )
+        if not settings.history and loop != "append":
+            raise ConfigError(f"the loop {loop!r} shows no earlier observations", "set env.history = true")
+
+    def families(self) -> list[str]:
+        return self.settings.ids
+
+    def session(self) -> Env:
+        chosen: Any = TextArenaSession(self)
+        return chosen  # its plain functions are called in a thread
+
+    def max_turns(self, family_name: str) -> int | None:
+        return self.settings.turn_limit or self._registry(family_name)[family_name].kwargs.get("max_turns")
+
+    def make(self, family: str) -> Any:
+        """Make a game without wrappers of its observations. Raise `ConfigError` for an unknown id."""
+        self._registry(family)
+        return import_extra("textarena", self.extra).make(f"{family}-raw", **self.settings.options)
+
+    def _registry(self, family: str) -> dict[str, Any]:
+        import_extra("textarena", self.extra)
+        registry = import_extra("textarena.envs.registration", self.extra).ENV_REGISTRY
+        if f"{family}-raw" not in registry:
+            raise ConfigError(f"env.ids: unknown game {family!r}", nearest(family, registry))
+        return registry
+
+
+class TextArenaSession:
+    """One session: a step is the move of the player whose turn it is."""
+
+    def __init__(self, environment: TextArena) -> None:
+        self._environment, self._players = environment, environment.settings.players
+
+    def reset(self, task: Task) -> Observation:
+        """Start a game with the task's seed."""
+        self._task, self._game, self._generator = task, self._environment.make(task.family), random.Random(task.seed)
+        with self._randomness():
+            try:
+                self._game.reset(num_players=self._players, seed=task.seed)
+            except AssertionError as error:
+                raise ConfigError(f"{task.family}: {error}", "set env.players to the players of the game") from error
+        if self._players > 1:
+            self._game.state.error_allowance = 0  # a second attempt would be taken for the next player's move
+        self._read: list[list[str]] = [[] for _ in range(self._players)]
+        self._seats: list[int] = []
+        self._moves = 0
+        return self._observe()
+
+    def step(self, action: str) -> StepResult:
+        """Make a move. An invalid move is an error, which ends the game when it is repeated."""
+        state, player = self._game.state, self._game.state.current_player_id
+        errors = state.error_count
+        with self._randomness():
+            done, _ = self._game.step(action)
+        invalid = state.error_count > errors or bool(state.game_info[player]["invalid_move"])
+        self._moves += not invalid
+        reason = state.game_info[player].get("reason") or ""
+        seen = Observation(goal="", text=reason) if done else self._observe(invalid=invalid)
+        taken = TakenAction(action=Text(text=action), canonical=action, outcome=Outcome.REFUSED, error=seen.error)
+        if not invalid:
+            taken = TakenAction(action=Text(text=action), canonical=action)
+        if not done:
+            return StepResult(observation=seen, reward=0.0, terminated=False, actions=[taken])
+        reward, info = self._outcome()
+        return StepResult(observation=seen, reward=reward, terminated=True, info=info, actions=[taken])
+
+    async def close(self) -> None:
+        """Release nothing."""
+
+    def _outcome(self) -> tuple[float, dict[str, Any]]:
+        """Return the reward of a single player, or the rewards of all in the order of their turns."""
+        rewards, _ = self._game.close()
+        if rewards is None:
+            raise RewardError(f"{self._task.family} ended without rewards", "report it to TextArena")
+        if self._players == 1:
+            return float(rewards[0]), {"success": rewards[0] >= 1}
+        seats = [*self._seats, *(player for player in range(self._players) if player not in self._seats)]
+        return 0.0, {"rewards": [float(rewards[player]) for player in seats]}
+
+    def _observe(self, *, invalid: bool = False) -> Observation:
+        """Return what the player reads whose turn it is; the complaint about an invalid move is the error."""
+        player, messages = self._game.get_observation()
+        self._seat(player)
+        texts = [text if sender < 0 else f"Player {sender}: {text}" for sender, text, _ in messages]
+        error = texts.pop() if invalid and texts else ""
+        read = self._read[player]
+        read += texts
+        shown = read if self._environment.settings.history else texts
+        return Observation(goal="", text="\n".join(shown), error=error)
+
+    def _seat(self, player: int) -> None:
+        """Raise `ConfigError` unless the players take turns in the order in which they began."""
+        if len(self._seats) < self._players and player not in self._seats:
+            self._seats.append(player)
+        if self._seats[self._moves % self._players :][:1] != [player]:
+            raise ConfigError(f"the players of {self._task.family} do not strictly take turns", "choose another game")
+
+    @contextmanager
+    def _randomness(self) -> Iterator[None]:
+        """Let the global generator continue as the generator of this session, so that sessions do not mix."""
+        with RANDOM:
+            others = random.getstate()
+            random.setstate(self._generator.getstate())
+            try:
+                yield
+            finally:
+                self._generator.setstate(random.getstate())
+                random.setstate(others)
