@@ -17,7 +17,10 @@ demo: setup browser   ## train on miniwob-24 and end with a summary and a pictur
 demo-llm: RUN = runs/demo-llm
 demo-llm: setup       ## download a language model of 135 million parameters and train it to use tools
 	$(BIN)/quartet model get smollm2-135m
-	$(BIN)/quartet train recipes/llm_tools/recipe.toml --run-dir $(RUN) --fresh
+	mkdir -p $(dir $(RUN))
+	$(BIN)/python -m recipes.llm_tools.demonstrate --output $(RUN)-solutions.jsonl
+	$(BIN)/quartet train recipes/llm_tools/recipe.toml --run-dir $(RUN) --fresh \
+		--set replay.demonstrations=$(abspath $(RUN)-solutions.jsonl)
 
 test:                 ## lint, types, all behaviour: a real browser, a desktop, PostgreSQL, killed processes
 	$(MAKE) --no-print-directory --jobs 2 setup programs
