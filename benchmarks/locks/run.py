@@ -4,6 +4,7 @@ import asyncio
 import time
 from pathlib import Path
 
+import sqlalchemy as sa
 import torch
 from msgspec import Struct
 
@@ -15,6 +16,7 @@ from quartet.env import make_environment, make_pool, suite_families
 from quartet.env.environment.locks import LOCKS
 from quartet.ledger import Ledger
 from quartet.ledger.results import success_rate
+from quartet.ledger.schema import TrajectoryKind, rollouts, trajectories
 from quartet.manager.evaluation import admit_evaluation
 from quartet.manager.manager import DataManager
 from quartet.policy.load import load_policy
@@ -25,7 +27,7 @@ from quartet.rollout.worker import RolloutWorker
 from quartet.telemetry.presence import Presence
 from quartet.telemetry.record import Recorder
 from quartet.train.trainer import Trainer
-from quartet.types import GroupState, RolloutLease
+from quartet.types import GroupState, Purpose, RolloutLease
 
 EPISODES_PER_FAMILY = 16
 """Episodes per family of the final evaluation."""
@@ -44,6 +46,7 @@ class Result(Struct, frozen=True, kw_only=True):
     tokens: int
     rollouts: int
     turns: int
+    """Number of environment steps: turns without those that forked rollouts share with their parents."""
     groups: int
     trained_groups: int
     train_steps: int
@@ -77,7 +80,7 @@ async def _run(recipe: Recipe, run_dir: Path, budget_tokens: int, demonstrations
             success=success,
             tokens=curve[-1][0],
             rollouts=totals.train_rollouts,
-            turns=totals.turns,
+            turns=totals.turns - borrowed_turns(ledger),
             groups=sum(totals.groups.values()) - totals.dropped_by_reason.get("training_ended", 0),
             trained_groups=totals.groups.get(GroupState.TRAINED, 0),
             train_steps=ledger.batches.train_step(),
@@ -86,6 +89,15 @@ async def _run(recipe: Recipe, run_dir: Path, budget_tokens: int, demonstrations
     finally:
         await house.close()
         ledger.close()
+
+
+def borrowed_turns(ledger: Ledger) -> int:
+    """Return the number of turns that stored training rollouts share with their parents. Every call is one turn."""
+    final = (trajectories.c.kind == TrajectoryKind.FINAL, trajectories.c.purpose == Purpose.TRAIN)
+    shared = sa.func.coalesce(sa.func.sum(rollouts.c.parent_call + 1), 0)
+    query = sa.select(shared).join(trajectories, trajectories.c.rollout_id == rollouts.c.id).where(*final)
+    with ledger.read() as connection:
+        return connection.execute(query).scalar_one()
 
 
 class House:

@@ -2,7 +2,7 @@
 
 It imitates random presses, in which every button of a lock is pressed equally often whatever the sign. It also imitates
 practice signs, which are in no lock and have one right button each. So it attends to the sign, and is uniform over the
-buttons of every lock. Of the two suites it knows only the words.
+buttons of every sign. Of the suites it knows only the words.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import torch
 from msgspec import convert
 
 from benchmarks.locks.demonstrations import demonstrate, write_chats
-from quartet.env.environment.locks import JAMMED, LOCKS, ROOMS, signs
+from quartet.env.environment.locks import JAMMED, LOCKS, ROOMS, SUITES, buttons
 from quartet.ledger import Ledger
 from quartet.policy.chat import Chat
 from quartet.policy.examples import chat_example, pad
@@ -29,6 +29,9 @@ from quartet.telemetry.record import Recorder
 from quartet.train.sft import learned_logits, run_sft
 from quartet.types import GroupMember, Observation
 
+STARTS = (("locks", "locks-2"), ("locks-late", "locks-first"))
+"""Suites whose words one initial policy knows. A further suite gets a start of its own, so that the policies of
+published results stay as they are."""
 PRACTICE = [f"practice{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
 MOST_BUTTONS = max(lock.buttons for lock in LOCKS.values())
 MOST_EARLIER_ACTIONS = 11
@@ -46,13 +49,13 @@ Starts = dict[tuple[str, bool], str]
 """Policy folder by suite, and by whether the policy has imitated the suite's demonstrations."""
 
 
-def make_start(folder: Path) -> Path:
-    """Make the tokenizer and the trained model in `folder`, and return the policy's folder. The result is
-    deterministic.
+def make_start(folder: Path, suite: str = "locks") -> Path:
+    """Make the tokenizer and the trained model in `folder`, and return the policy's folder. It knows the words of the
+    `suite`. The result is deterministic.
 
     Raises `RuntimeError` if the policy does not tell signs apart.
     """
-    examples = _examples(random.Random("start"))
+    examples = _examples(next(suites for suites in STARTS if suite in suites), random.Random("start"))
     chats = [_chat(*example) for example in examples]
     data = folder / "start.jsonl"
     data.parent.mkdir(parents=True, exist_ok=True)
@@ -120,11 +123,11 @@ def imitate(policy: Path, data: Path, output: Path, *, steps: int, learning_rate
     return output
 
 
-def _examples(draw: random.Random) -> list[tuple[str, int, random.Random]]:
+def _examples(suites: Iterable[str], draw: random.Random) -> list[tuple[str, int, random.Random]]:
     """Return examples: sign, button to press, and the random generator of the rest of the page."""
-    buttons = {sign: lock.buttons for family, lock in LOCKS.items() for sign in signs(family)}
-    buttons[JAMMED] = MOST_BUTTONS
-    uniform = [(sign, press) for sign, count in buttons.items() for press in range(1, count + 1)]
+    families = [family for suite in suites for family in SUITES[suite]]
+    counts = {sign: count for family in families for sign, count in buttons(family).items()} | {JAMMED: MOST_BUTTONS}
+    uniform = [(sign, press) for sign, count in counts.items() for press in range(1, count + 1)]
     practised = [(sign, draw.randint(1, MOST_BUTTONS)) for sign in PRACTICE]
     return [(sign, press, draw) for sign, press in [*uniform * COPIES, *practised * PRACTICE_COPIES]]
 

@@ -3,8 +3,8 @@
     python -m benchmarks.strategies --json                  # run all methods
     python -m benchmarks.strategies --method vade --json    # run one; it replaces its file of raw results
 
-A method is compared with plain GRPO on the environment `locks`, with paired seeds. The seeds 0 to 4 are for tuning and
-are never published. Results depend on seeds and tokens, not on the machine's speed.
+A method is compared with plain GRPO on a suite of the environment `locks`, with paired seeds. The seeds 0 to 4 are for
+tuning and are never published. Results depend on seeds and tokens, not on the machine's speed.
 """
 
 import json
@@ -14,10 +14,12 @@ from pathlib import Path
 
 import click
 
+from benchmarks.learning_experiments import find
 from benchmarks.learning_experiments.runner import measure, seed_range
 from benchmarks.locks.start import make_start
 from benchmarks.raw_results import results_option
 from benchmarks.strategies import NAMES
+from benchmarks.strategies.base import Strategy
 from benchmarks.strategies.views import summary
 
 
@@ -31,14 +33,20 @@ def main(names: Sequence[str], seeds: str, jobs: int, results: Path, as_json: bo
     """Compare methods with plain GRPO, and print whether their claims hold."""
     numbers = seed_range(seeds, results)
     with tempfile.TemporaryDirectory() as folder:
-        start = f"model.path={make_start(Path(folder))}"
+        starts = {suite: make_start(Path(folder) / suite, suite) for suite in {*map(_suite, names or NAMES)}}
         reports = {
-            name: summary(measure(name, "strategies", numbers, jobs, results, shared=[start]))
+            name: summary(measure(name, "strategies", numbers, jobs, results, [f"model.path={starts[_suite(name)]}"]))
             for name in names or NAMES
         }
     if as_json:
         alone = reports[names[0]] if len(names) == 1 else {}
         click.echo(json.dumps(alone | {"methods": reports}))
+
+
+def _suite(name: str) -> str:
+    experiment = find(name, "strategies")
+    assert issubclass(experiment, Strategy)
+    return experiment.suite
 
 
 if __name__ == "__main__":

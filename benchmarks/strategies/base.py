@@ -1,4 +1,4 @@
-"""A strategy for rollouts on the test bed `locks`: its arms are plain GRPO with a few changed settings."""
+"""A strategy for rollouts on a suite of `locks`: its arms are plain GRPO with a few changed settings."""
 
 import tempfile
 from pathlib import Path
@@ -16,6 +16,7 @@ class Strategy(Experiment):
 
     Runs are those of `benchmarks/curation.py`: the real data manager, worker, engine, environments and trainer. A press
     is one environment step and one response of two tokens, so arms with equal tokens have equal environment steps.
+    Presses that a forked rollout shares with its parent are sampled and counted once.
     """
 
     figures: ClassVar = {
@@ -25,10 +26,12 @@ class Strategy(Experiment):
         "trained_groups": Figure("groups trained"),
         "environment_steps": Figure("environment steps"),
     }
+    suite: ClassVar[str] = "locks"
+    """Suite of the environment `locks`."""
     budget_tokens = 20_000
 
     def run(self, settings: Settings, seed: int) -> Measured:
-        recipe = grpo_with([*settings, "env.suite=locks", f"seed={seed}"])
+        recipe = grpo_with([*settings, f"env.suite={self.suite}", f"seed={seed}"])
         with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
             result = run(recipe, Path(folder) / "run", self.budget_tokens)
         figures = {

@@ -1,15 +1,18 @@
 """Experiments on strategies: valid arms, a summary that says what was measured, figures of a real run."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from benchmarks.learning_experiments import find
 from benchmarks.learning_experiments.report import Run
+from benchmarks.locks.run import run
 from benchmarks.locks.variants import grpo_with
 from benchmarks.raw_results import RawResults
 from benchmarks.strategies import NAMES
 from benchmarks.strategies.views import result, summary
+from quartet.ledger import Ledger
 from quartet.policy.make import make_policy
 from quartet.runtime.plan import check_recipe
 
@@ -70,3 +73,14 @@ def test_a_run_measures_every_figure_and_presses_cost_two_tokens(untrained: str)
     assert set(measured.figures) == set(experiment.figures)
     assert measured.tokens == 600
     assert 2 * measured.figures["environment_steps"] >= 600, "every press is a step"
+
+
+@pytest.mark.slow
+def test_presses_that_a_fork_shares_are_counted_once(untrained: str, tmp_path: Path):
+    settings = [*find("arpo", "strategies").settings("trees"), "env.suite=locks-late", untrained]
+    found = run(grpo_with(settings), tmp_path / "run", 600)
+    with closing(Ledger.open(tmp_path / "run")) as ledger:
+        members = [member for group in range(1, found.groups + 1) for member in ledger.groups.load(group).members]
+    calls = [call for member in members for call in member.trajectory.calls]
+    assert any(call.borrowed for call in calls)
+    assert found.turns == sum(len(call.own_response) > 0 for call in calls) < len(calls)

@@ -12,6 +12,8 @@ from quartet.env.environment.locks import (
     JAMMED,
     LOCKS,
     SUITES,
+    LocksEnv,
+    buttons,
     code,
     families,
     row,
@@ -102,7 +104,9 @@ def test_no_held_out_task_has_a_row_of_a_training_task(family):
     first_two = {sign for seed in range(2) for sign in row(task(family, seed))}
     assert first_two == {sign for one in held_out | training for sign in one} == set(signs(family))
     lock, both = LOCKS[family], rows(family)
-    assert len(both[0]) + len(both[1]) == len({*both[0], *both[1]}) == math.perm(lock.signs, lock.steps)
+    certain = lock.steps - 1  # with one decisive press: any order of these signs, and two signs at its place
+    expected = math.perm(lock.signs, lock.steps) if lock.decisive == "all" else 2 * math.factorial(certain)
+    assert len(both[0]) + len(both[1]) == len({*both[0], *both[1]}) == expected
 
 
 def test_every_sign_belongs_to_one_family_and_every_button_exists():
@@ -113,7 +117,33 @@ def test_every_sign_belongs_to_one_family_and_every_button_exists():
         assert all(1 <= button <= lock.buttons for button in code(family).values())
 
 
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize(("suite", "place"), [("locks-late", 4), ("locks-first", 0)])
+async def test_one_press_decides_and_the_others_have_one_button(suite, place):
+    env = await make_pool(POOL).acquire()
+    for family in families(suite):
+        a_task, counts = task(family, 7), buttons(family)
+        assert [counts[sign] for sign in row(a_task)] == [LOCKS[family].buttons if i == place else 1 for i in range(5)]
+        actions = solution(a_task)
+        actions[place] = wrong(a_task, place)
+        await env.reset(a_task)
+        assert (await env.step("click [8]")).observation.error == "no element [8]"
+        results = [await env.step(action) for action in actions]
+        assert [result.observation.text.split()[-1] for result in results[:-1]] == row(a_task)[1:]
+        assert [result.terminated for result in results] == [False] * 4 + [True]
+        assert [result.reward for result in results] == [0.0] * 5 and results[-1].info == {}
+
+
+async def test_a_restored_lock_stays_spoiled():
+    env, a_task = LocksEnv(), task("ferry")
+    await env.reset(a_task)
+    await env.step(wrong(a_task, 0))
+    restored = LocksEnv()
+    await restored.restore(a_task, await env.snapshot())
+    results = [await restored.step(action) for action in solution(a_task)[1:]]
+    assert results[-1].terminated and results[-1].reward == 0
+
+
+@pytest.mark.parametrize("suite", ["locks", "locks-2"])
 def test_the_grid_goes_from_trivial_to_out_of_reach(suite):
     chances = {
         difficulty: [lock.buttons**-lock.steps for lock in SUITES[suite].values() if lock.difficulty == difficulty]

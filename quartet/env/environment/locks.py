@@ -8,6 +8,11 @@ either `jams`, so that no further press has any effect, or `resets` to its first
 cases, so the turn limit sets the cost of a failure. Opening the lock gives reward 1 and ends the episode.
 
 With K signs per task and B buttons, a random policy succeeds with probability B^-K per try.
+
+The suites `locks-late` and `locks-first` have one decisive press per task, the last or the first one. All other signs
+have a single button, so that a policy presses it without uncertainty. A wrong press `spoils` these locks: the page goes
+on to the next sign, and the episode ends after the last one without reward. All episodes therefore have the same number
+of steps, and a random policy succeeds with probability 1/B.
 """
 
 import random
@@ -42,10 +47,20 @@ class Lock(Struct, frozen=True, kw_only=True):
     steps: int
     """Number of signs in a task, which is the number of right presses that open the lock."""
     buttons: int
+    """Number of buttons at a decisive sign; other signs have one button."""
     signs: int
     """Number of signs of the family. It exceeds `steps`, since no task repeats a sign and some rows are held out. It is
-    at most twice `steps`, so that two rows contain all signs."""
-    wrong: Literal["jams", "resets"]
+    at most twice `steps`, so that two rows contain all signs; with one decisive press it is `steps` + 1."""
+    wrong: Literal["jams", "resets", "spoils"]
+    decisive: Literal["all", "first", "last"] = "all"
+    """Presses that can be wrong."""
+
+
+def _with_one_decision(decisive: Literal["first", "last"], *names: str) -> dict[str, Lock]:
+    return {
+        name: Lock(difficulty="medium", steps=5, buttons=buttons, signs=6, wrong="spoils", decisive=decisive)
+        for buttons, name in enumerate(names, 4)
+    }
 
 
 SUITES: dict[str, dict[str, Lock]] = {
@@ -71,8 +86,10 @@ SUITES: dict[str, dict[str, Lock]] = {
         "crypt": Lock(difficulty="hard", steps=5, buttons=4, signs=6, wrong="jams"),
         "tower": Lock(difficulty="hard", steps=6, buttons=5, signs=7, wrong="resets"),
     },
+    "locks-late": _with_one_decision("last", "alley", "bridge", "canal", "tunnel"),
+    "locks-first": _with_one_decision("first", "fork", "ferry", "lift", "stile"),
 }
-LOCKS = SUITES["locks"] | SUITES["locks-2"]
+LOCKS = {family: lock for suite in SUITES.values() for family, lock in suite.items()}
 _FIRST_SIGN = dict(zip(LOCKS, accumulate((lock.signs for lock in LOCKS.values()), initial=0), strict=False))
 
 
@@ -88,7 +105,8 @@ class Locks(Environment):
 
     class Settings(Section):
         suite: str = "locks"
-        """Named suite of task families: `locks` or `locks-2`."""
+        """Named suite of task families: `locks` or `locks-2`, graded by difficulty; `locks-late` or `locks-first`, with
+        one decisive press."""
 
     settings: Settings
     deterministic = snapshots = True
@@ -116,10 +134,18 @@ def signs(family: str) -> list[str]:
 
 
 @cache
+def buttons(family: str) -> dict[str, int]:
+    """Return sign -> number of its buttons."""
+    lock, words = LOCKS[family], signs(family)
+    certain = 0 if lock.decisive == "all" else lock.steps - 1
+    return dict.fromkeys(words[:certain], 1) | dict.fromkeys(words[certain:], lock.buttons)
+
+
+@cache
 def code(family: str) -> dict[str, int]:
     """Return sign -> number of the right button, from 1."""
     draw = random.Random(f"locks/{family}")
-    return {sign: draw.randint(1, LOCKS[family].buttons) for sign in signs(family)}
+    return {sign: draw.randint(1, count) for sign, count in buttons(family).items()}
 
 
 def row(task: Task) -> list[str]:
@@ -136,9 +162,16 @@ def rows(family: str) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
 
     The first two training rows together contain all signs.
     """
-    words, steps = signs(family), LOCKS[family].steps
-    first = [tuple(words[:steps]), tuple(reversed(words))[:steps]]
-    others = sorted(set(permutations(words, steps)) - set(first))
+    lock, words = LOCKS[family], signs(family)
+    if lock.decisive == "all":
+        possible = set(permutations(words, lock.steps))
+        first = [tuple(words[: lock.steps]), tuple(reversed(words))[: lock.steps]]
+    else:
+        certain, chosen = words[: lock.steps - 1], words[lock.steps - 1 :]
+        place = 0 if lock.decisive == "first" else len(certain)
+        first = [(*certain[:place], sign, *certain[place:]) for sign in chosen]
+        possible = {(*r[:place], sign, *r[place:]) for sign in chosen for r in permutations(certain)}
+    others = sorted(possible - set(first))
     random.Random(f"rows/{family}").shuffle(others)
     ordered = [*first, *others]
     split = round(TRAINING_SHARE * len(ordered))
@@ -168,7 +201,8 @@ class LocksEnv:
         if task.family not in LOCKS:
             raise ConfigError(f"unknown lock {task.family!r}", nearest(task.family, LOCKS))
         self._task, self._lock, self._code, self._row = task, LOCKS[task.family], code(task.family), row(task)
-        self._opened, self._jammed = 0, False
+        self._buttons = buttons(task.family)
+        self._opened, self._jammed, self._spoiled = 0, False, False
         return self._observe(task)
 
     async def step(self, action: str) -> StepResult:
@@ -181,17 +215,18 @@ class LocksEnv:
             return self._result(self._task, str(error))
         if number is None:
             return self._result(self._task, "only click works here")
-        if not 1 <= number <= self._lock.buttons:
+        if not 1 <= number <= self._buttons[self._row[self._opened]]:
             return self._result(self._task, f"no element [{number}]")
         self._press(number)
         return self._result(self._task)
 
     async def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode((self._opened, self._jammed))
+        return msgspec.msgpack.encode((self._opened, self._jammed, self._spoiled))
 
     async def restore(self, task: Task, snapshot: bytes) -> Observation:
         await self.reset(task)
-        self._opened, self._jammed = msgspec.msgpack.decode(snapshot, type=tuple[int, bool])
+        state = msgspec.msgpack.decode(snapshot, type=tuple[int, bool, bool])
+        self._opened, self._jammed, self._spoiled = state
         return self._observe(task)
 
     async def close(self) -> None:
@@ -202,18 +237,21 @@ class LocksEnv:
             return
         if number == self._code[self._row[self._opened]]:
             self._opened += 1
+        elif self._lock.wrong == "spoils":
+            self._opened, self._spoiled = self._opened + 1, True
         elif self._lock.wrong == "jams":
             self._jammed = True
         else:
             self._opened = 0
 
     def _result(self, task: Task, error: str = "") -> StepResult:
-        opened = self._opened == self._lock.steps
+        ended = self._opened == self._lock.steps
+        success = ended and not self._spoiled
         return StepResult(
             observation=self._observe(task, error),
-            reward=float(opened),
-            terminated=opened,
-            info={"success": True} if opened else {},
+            reward=float(success),
+            terminated=ended,
+            info={"success": True} if success else {},
         )
 
     def _observe(self, task: Task, error: str = "") -> Observation:
