@@ -92,7 +92,7 @@ async def test_a_step_has_the_time_limit_of_the_environment():
         ("/act", {"turn": "1", "action": "x" * MAX_BODY_BYTES}, 413),
         ("/begin", {"family": "halves", "seed": "-1"}, 400),
         ("/begin", {"family": "halves", "seed": "9" * 30}, 400),
-        ("/begin", {"family": "nowhere", "seed": "1"}, 500),
+        ("/begin", {"family": "nowhere", "seed": "1"}, 400),
     ],
 )
 async def test_a_wrong_form_is_explained_and_changes_nothing(path, data, status):

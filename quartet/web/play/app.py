@@ -97,7 +97,12 @@ async def _begin(request: Request) -> Response:
     seed = fields.get("seed", "")
     if not seed.isdecimal() or len(seed) > 18:
         raise HTTPException(400, f"the seed {seed[:20]!r} is no whole number from 0 on of at most 18 digits")
-    await _player(request).begin(fields.get("family", ""), int(seed))
+    player, family = _player(request), fields.get("family", "")
+    try:
+        player.require(family)
+    except ConfigError as error:
+        raise HTTPException(400, str(error)) from error
+    await player.begin(family, int(seed))
     return RedirectResponse("/", 303)
 
 
