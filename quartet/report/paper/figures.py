@@ -1,6 +1,6 @@
 """Figures of a report, drawn by one function each and listed in `FIGURES`.
 
-Each method has a colour, and each seed is a line.
+Each method has a colour, and each seed is a line. Success against tokens also has the mean over seeds and its interval.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,8 +8,10 @@ from math import isnan
 from statistics import fmean
 from typing import NamedTuple
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from quartet.report.comparison.mean_curve import mean_curve
 from quartet.report.paper.drawing import BEFORE, WIDTH_INCHES, Method, curves, legend, line, mean_rate, smooth
 
 
@@ -29,10 +31,25 @@ def _success(figure: Figure, shown: Sequence[Method]) -> None:
             line(over_rollouts, [p.x for p in training], smooth(training), method, alpha=0.25, scale=100)
             success = [point.success for point in curve]
             line(over_rollouts, [point.rollouts for point in curve], success, method, marker="o", scale=100)
-            line(over_tokens, [point.generated_tokens / 1e3 for point in curve], success, method, marker="o", scale=100)
+        _success_per_token(over_tokens, method)
     over_rollouts.set(xlabel="training rollouts", ylabel="success, %", ylim=(0, 102))
     over_tokens.set(xlabel="thousand tokens generated")
     legend(over_tokens, shown)
+
+
+def _success_per_token(axes: Axes, method: Method) -> None:
+    """Draw a line per seed; from two seeds on, draw the seeds paler, with their mean and its 95 % interval."""
+    seeds = [[(p.generated_tokens / 1e3, p.success) for p in run.result.curve] for run in method.runs]
+    several = len(seeds) > 1
+    for seed in seeds:
+        x, y = [x for x, _ in seed], [y for _, y in seed]
+        line(axes, x, y, method, marker="o", scale=100, alpha=0.25 if several else 0.9)
+    if several:
+        mean = mean_curve(seeds)
+        line(axes, [x for x, _ in mean], [y.mean for _, y in mean], method, scale=100)
+        bounds = [(100 * max(0, y.low or 0), 100 * min(1, 1 if y.high is None else y.high)) for _, y in mean]
+        low, high = [low for low, _ in bounds], [high for _, high in bounds]
+        axes.fill_between([x for x, _ in mean], low, high, color=method.colour, alpha=0.15, linewidth=0)
 
 
 def _tasks(figure: Figure, shown: Sequence[Method]) -> None:
@@ -105,7 +122,8 @@ def _waiting(figure: Figure, shown: Sequence[Method]) -> None:
 
 FIGURES = {
     "success": Drawn(
-        "Success on held-out tasks (dots) and, paler, of training rollouts on the tasks that the sampler chose.",
+        "Success on held-out tasks (dots). Left, paler: training rollouts on the tasks that the sampler chose. "
+        "Right, from two seeds on: the mean over seeds with its 95 % interval, where all seeds have results.",
         _success,
     ),
     "tasks": Drawn("Success per task family, before and after training; means over seeds.", _tasks),
