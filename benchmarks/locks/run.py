@@ -11,7 +11,7 @@ from msgspec import Struct
 from benchmarks.locks.demonstrations import demonstrate
 from benchmarks.locks.measure import Measure
 from quartet.config import Recipe
-from quartet.engine.torch_engine import TorchEngine
+from quartet.engine.torch_engine import open_torch
 from quartet.env import make_environment, make_pool, suite_families
 from quartet.env.environment.locks import LOCKS
 from quartet.ledger import Ledger
@@ -19,8 +19,8 @@ from quartet.ledger.results import success_rate
 from quartet.ledger.schema import TrajectoryKind, rollouts, trajectories
 from quartet.manager.evaluation import admit_evaluation
 from quartet.manager.manager import DataManager
-from quartet.policy.load import load_policy
 from quartet.policy.renderer import Renderer
+from quartet.policy.tokenizer_files import load_tokenizer
 from quartet.report.totals import run_totals
 from quartet.rollout.client import Model
 from quartet.rollout.worker import RolloutWorker
@@ -105,8 +105,8 @@ class House:
 
     def __init__(self, recipe: Recipe, run_dir: Path, ledger: Ledger) -> None:
         self._recipe, self._ledger, self._recorder = recipe, ledger, Recorder(run_dir, "benchmark")
-        model, self._tokenizer, _ = load_policy(recipe.model.path)
-        self._engine = TorchEngine(model, 0, recipe.engine, self._tokenizer)
+        self._tokenizer = load_tokenizer(Path(recipe.model.path))
+        self._engine = open_torch(recipe, ledger.policies.latest())
         self._pool = make_pool(recipe.env)
         self._manager = DataManager(recipe, ledger, self._recorder, Presence(ledger.modules, "manager"))
         models = {ledger.policy: Model(self._engine, Renderer(self._tokenizer))}
