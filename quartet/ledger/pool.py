@@ -10,7 +10,7 @@ from quartet.ledger.members import load_members, mark_damaged
 from quartet.ledger.policy_rows import ancestry_of, newest
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import groups, pool, replays, trajectories
-from quartet.ledger.success_pool import active, store_entries, stored
+from quartet.ledger.success_pool import active, active_of_family, store_entries, stored
 from quartet.ledger.version_list import read_versions
 from quartet.types import GroupMember, GroupState, Purpose, ReplayRule, Task, Trajectory
 
@@ -55,6 +55,13 @@ class Pool:
         A rollout is usable if it has joined fewer than `max_replays` groups and, with `max_lag`, has no token with a
         larger lag. Demonstrations have no lag.
         """
+        return self._usable(active(self._db.policy, task), max_replays, max_lag)
+
+    def usable_of_family(self, task: Task, max_replays: int, max_lag: int | None = None) -> list[int]:
+        """Return the usable rollouts in the pools of all tasks of a task's family, newest first."""
+        return self._usable(active_of_family(self._db.policy, task), max_replays, max_lag)
+
+    def _usable(self, entries: Sequence[sa.ColumnElement[bool]], max_replays: int, max_lag: int | None) -> list[int]:
         policy = self._db.policy
         joined = sa.select(sa.func.count()).select_from(replays.join(groups, replays.c.group_id == groups.c.id))
         joined = joined.where(replays.c.trajectory_id == trajectories.c.id, groups.c.state != GroupState.DROPPED)
@@ -62,7 +69,7 @@ class Pool:
             sa.select(pool.c.rollout_id, trajectories.c.versions)
             .select_from(pool)
             .join(trajectories, trajectories.c.id == stored(policy, pool.c.rollout_id))
-            .where(*active(policy, task), joined.scalar_subquery() < max_replays)
+            .where(*entries, joined.scalar_subquery() < max_replays)
         )
         with self._db.read() as connection:
             rows = connection.execute(ready.order_by(pool.c.id.desc())).all()

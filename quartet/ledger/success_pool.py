@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from quartet.ledger.schema import TrajectoryKind, pool, replays, trajectories
+from quartet.ledger.schema import TrajectoryKind, groups, pool, replays, rollouts, trajectories
 from quartet.types import ReplayRule, Task
 
 
@@ -27,6 +27,13 @@ def store_entries(connection: Connection, policy: str, task: Task, rollout_ids: 
 def active(policy: str, task: Task) -> tuple[sa.ColumnElement[bool], ...]:
     """Return the conditions for active entries of the policy's pool for a task."""
     return (pool.c.task_key == task.key, pool.c.policy == policy, ~pool.c.outdated)
+
+
+def active_of_family(policy: str, task: Task) -> tuple[sa.ColumnElement[bool], ...]:
+    """Return the conditions for active entries of the policy's pools for all tasks of the task's family."""
+    of_family = sa.select(rollouts.c.id).join(groups, rollouts.c.group_id == groups.c.id)
+    of_family = of_family.where(groups.c.env == task.env, groups.c.family == task.family)
+    return (pool.c.rollout_id.in_(of_family), pool.c.policy == policy, ~pool.c.outdated)
 
 
 def stored(policy: str, rollout_id: sa.ColumnElement[int]) -> sa.ScalarSelect[int]:

@@ -16,9 +16,9 @@ FAILED = trajectory(Task(env="bandit", family="left", seed=1, params={"turns": 1
 FAILED_MEMBER = GroupMember(rollout_id=99, trajectory=FAILED)
 
 
-def rolled_out(ledger: Ledger, *rewards: float, seed: int = 1) -> int:
+def rolled_out(ledger: Ledger, *rewards: float, seed: int = 1, family: str = "left") -> int:
     """A finished group, not yet closed."""
-    task = Task(env="bandit", family="left", seed=seed, params={"turns": 1})
+    task = Task(env="bandit", family=family, seed=seed, params={"turns": 1})
     group_id = ledger.groups.admit(replace(plan(rollouts=len(rewards)), task=task))
     for lease in ledger.rollouts.claim("w", len(rewards), 60):
         finish(ledger, lease, reward=rewards[lease.index])
@@ -26,7 +26,8 @@ def rolled_out(ledger: Ledger, *rewards: float, seed: int = 1) -> int:
 
 
 def tick(ledger: Ledger, **replay) -> None:
-    loss = {"terms": ["ppo_clip", "nll"] if replay.get("name") == "reference" else ["ppo_clip"]}
+    imitates = replay.get("name") in ("reference", "self_imitation")
+    loss = {"terms": ["ppo_clip", "nll"] if imitates else ["ppo_clip"]}
     whole = recipe(replay={"name": "success_pool"} | replay, loss=loss, evaluation={"before_and_after": False})
     ledger.set_value("phase", "judging")  # closes and judges, admits nothing
     with manager_of(whole, ledger) as manager:
@@ -79,6 +80,30 @@ def test_reference_data_joins_every_group_as_an_anchor(ledger):
     assert members(third) == [(0.0, None), (1.0, None), (1.0, ReplayRule.ANCHOR)]
     own = [member.rollout_id for member in third.members]
     assert len(set(own)) == 3
+
+
+def test_a_success_of_another_task_of_the_family_joins_a_group_that_failed_to_be_imitated(ledger):
+    rolled_out(ledger, 1.0, 0.0, seed=1)
+    tick(ledger, name="self_imitation")
+    failed = rolled_out(ledger, 0.0, 0.0, seed=2)
+    rolled_out(ledger, 1.0, 0.0, seed=3)
+    tick(ledger, name="self_imitation")
+    groups = {group.group_id: group for group in claim(ledger, 3).groups}
+    assert members(groups.pop(failed)) == [(0.0, None), (0.0, None), (1.0, ReplayRule.ANCHOR)]
+    assert [members(group) for group in groups.values()] == [[(1.0, None), (0.0, None)]] * 2
+    assert not check_ledger(ledger).findings
+
+
+def test_no_success_of_another_family_joins_and_none_joins_more_often_than_allowed(ledger):
+    rolled_out(ledger, 1.0, 0.0, family="right")
+    tick(ledger, name="self_imitation", max_replays=1)
+    rolled_out(ledger, 0.0, 0.0)
+    tick(ledger, name="self_imitation", max_replays=1)
+    assert run_totals(ledger).dropped_by_reason == {"equal_rewards": 1}
+    rolled_out(ledger, 0.0, 0.0, family="right", seed=2)
+    rolled_out(ledger, 0.0, 0.0, family="right", seed=3)
+    tick(ledger, name="self_imitation", max_replays=1)
+    assert run_totals(ledger).dropped_by_reason == {"equal_rewards": 2}
 
 
 def test_an_anchor_does_not_make_a_group_large_enough(ledger):

@@ -74,6 +74,10 @@ class SuccessPool(Replay):
         rollouts = [rollout_id for rollout_id in rollouts if rollout_id not in own]
         if self.settings.choice == "random":
             random.Random(f"{self.recipe.seed}/replay/{group.group_id}").shuffle(rollouts)
-        rules = {Purpose.TRAIN: self.settings.rule, Purpose.DEMONSTRATION: self.recipe.replay.demonstration_rule}
-        members = (self.ledger.pool.load(rollout_id, rules) for rollout_id in rollouts)
+        members = (self.load(rollout_id) for rollout_id in rollouts)
         return next((member for member in members if member is not None), None)
+
+    def load(self, rollout_id: int) -> GroupMember | None:
+        """Return a stored success as a member with the rule for its origin, or None if its blob is damaged."""
+        rules = {Purpose.TRAIN: self.settings.rule, Purpose.DEMONSTRATION: self.recipe.replay.demonstration_rule}
+        return self.ledger.pool.load(rollout_id, rules)
