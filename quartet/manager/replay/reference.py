@@ -7,10 +7,9 @@ from pydantic import Field
 
 from quartet.config import Recipe
 from quartet.config.section import Positive, Section
-from quartet.errors import ConfigError
 from quartet.ledger import Ledger
 from quartet.manager.replay.base import Replay
-from quartet.manager.replay.success_pool import SuccessPool
+from quartet.manager.replay.success_pool import SuccessPool, check_only_imitates
 from quartet.types import Group, ReplayRule
 
 
@@ -41,13 +40,7 @@ class Reference(Replay):
 
     @classmethod
     def check(cls, settings: Settings, recipe: Recipe) -> None:
-        SuccessPool.check(_as_pool(settings), recipe)
-        if recipe.replay.demonstrations and recipe.replay.demonstration_rule is not ReplayRule.ANCHOR:
-            raise ConfigError(
-                "replay.name = 'reference' only imitates what it adds, but replay.demonstration_rule = "
-                f"{recipe.replay.demonstration_rule.value!r} compares demonstrations with the group",
-                "set replay.demonstration_rule to 'anchor'",
-            )
+        check_only_imitates("reference", recipe)
 
     def compose(self, group: Group) -> Group:
         stored = self._pool.pick(group) if group.members else None

@@ -8,10 +8,9 @@ from pydantic import Field
 
 from quartet.config import Recipe
 from quartet.config.section import Positive, Section
-from quartet.errors import ConfigError
 from quartet.ledger import Ledger
 from quartet.manager.replay.base import Replay
-from quartet.manager.replay.success_pool import SuccessPool
+from quartet.manager.replay.success_pool import SuccessPool, check_only_imitates
 from quartet.types import Group, GroupMember, ReplayRule
 
 
@@ -42,13 +41,7 @@ class SelfImitation(Replay):
 
     @classmethod
     def check(cls, settings: Settings, recipe: Recipe) -> None:
-        SuccessPool.check(SuccessPool.Settings(rule=ReplayRule.ANCHOR), recipe)
-        if recipe.replay.demonstrations and recipe.replay.demonstration_rule is not ReplayRule.ANCHOR:
-            raise ConfigError(
-                "replay.name = 'self_imitation' only imitates what it adds, but replay.demonstration_rule = "
-                f"{recipe.replay.demonstration_rule.value!r} compares demonstrations with the group",
-                "set replay.demonstration_rule to 'anchor'",
-            )
+        check_only_imitates("self_imitation", recipe)
 
     def compose(self, group: Group) -> Group:
         if not group.members or any(member.trajectory.success for member in group.members):

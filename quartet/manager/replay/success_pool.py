@@ -81,3 +81,14 @@ class SuccessPool(Replay):
         """Return a stored success as a member with the rule for its origin, or None if its blob is damaged."""
         rules = {Purpose.TRAIN: self.settings.rule, Purpose.DEMONSTRATION: self.recipe.replay.demonstration_rule}
         return self.ledger.pool.load(rollout_id, rules)
+
+
+def check_only_imitates(replay: str, recipe: Recipe) -> None:
+    """Refuse a recipe with a replay whose stored successes are all anchors, if a term or a rule does not fit them."""
+    SuccessPool.check(SuccessPool.Settings(rule=ReplayRule.ANCHOR), recipe)
+    if recipe.replay.demonstrations and recipe.replay.demonstration_rule is not ReplayRule.ANCHOR:
+        raise ConfigError(
+            f"replay.name = {replay!r} only imitates what it adds, but replay.demonstration_rule = "
+            f"{recipe.replay.demonstration_rule.value!r} compares demonstrations with the group",
+            "set replay.demonstration_rule to 'anchor'",
+        )
