@@ -28,7 +28,7 @@ Runs = Mapping[str, Mapping[int, Run]]
 def claims_table(file: Path) -> str:
     """Return a table with one row per claim: what was measured, paired by seed, and whether the claim holds."""
     experiment = _experiment(file)
-    runs = _runs(file, experiment)
+    runs = runs_of(file, experiment)
     lines = ["| claim | measured (95 % interval) | p (Holm) | holds |", "|---|---|---|---|"]
     for verdict in _verdicts(experiment, runs):
         claim = verdict.claim
@@ -42,7 +42,7 @@ def claims_table(file: Path) -> str:
 def figures_table(file: Path) -> str:
     """Return a table with one row per arm: each figure, and its paired difference to the first arm."""
     experiment = _experiment(file)
-    runs = _runs(file, experiment)
+    runs = runs_of(file, experiment)
     baseline = next(iter(experiment.arms))
     headings = [f"{figure.heading} | difference to `{baseline}`" for figure in experiment.figures.values()]
     lines = [f"| arm | {' | '.join(headings)} | tokens |", "|---" * (2 + 2 * len(headings)) + "|"]
@@ -63,7 +63,7 @@ def figures_table(file: Path) -> str:
 def compared(file: Path) -> dict[str, Any]:
     """Return the figures of each arm with their intervals, and the claims with their verdicts."""
     experiment = _experiment(file)
-    runs = _runs(file, experiment)
+    runs = runs_of(file, experiment)
     claims = {found.claim.text: {"holds": found.holds, "p": found.p} for found in _verdicts(experiment, runs)}
     names = list(experiment.figures)
     figures = {arm: {name: interval(list(_values(runs, arm, name).values())) for name in names} for arm in runs}
@@ -73,7 +73,7 @@ def compared(file: Path) -> dict[str, Any]:
 def first_verdict(file: Path) -> tuple[Verdict, Figure, Mapping[int, Run]]:
     """Return the verdict on the first claim of an experiment, its figure, and the runs of its arm by seed."""
     experiment = _experiment(file)
-    runs = _runs(file, experiment)
+    runs = runs_of(file, experiment)
     verdict = _verdicts(experiment, runs)[0]
     return verdict, experiment.figures[verdict.claim.figure], runs[verdict.claim.arm]
 
@@ -123,7 +123,7 @@ def _experiment(file: Path) -> type[Experiment]:
     return find(name, family)
 
 
-def _runs(file: Path, experiment: type[Experiment]) -> Runs:
+def runs_of(file: Path, experiment: type[Experiment]) -> Runs:
     """Return the runs of all measured arms; the others are shown as not measured.
 
     Raises `click.ClickException` if an arm's settings are not those of the experiment, or the arms' seeds differ.

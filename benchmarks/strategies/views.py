@@ -4,7 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.learning_experiments.report import VIEWS as TABLES
-from benchmarks.learning_experiments.report import first_verdict, shown
+from benchmarks.learning_experiments.report import first_verdict, runs_of, shown
+from benchmarks.locks.statistics import interval
+from benchmarks.strategies.capabench import PARTS, Main, arm
+from benchmarks.strategies.shapley import coalitions, shapley
 
 _HELPS = {"yes": True, "no": False}
 """Verdict on the first claim -> whether the method helps; any other verdict is shown as it is."""
@@ -32,4 +35,20 @@ def result(file: Path) -> str:
     return f"{verdict.holds}: {shown(figure, verdict.measured, signed=True)}"
 
 
-VIEWS = {**TABLES, "result": result}
+def attribution(file: Path) -> str:
+    """Return a table of the Shapley values of CapaBench's parts, in points of success per token, with intervals over
+    seeds."""
+    runs, figure = runs_of(file, Main), Main.figures["area"]
+    of_seed = [
+        shapley([*PARTS], {some: runs[arm(some)][seed].figures["area"] for some in coalitions([*PARTS])})
+        for seed in sorted(runs[arm(frozenset())])
+    ]
+    lines = ["| part | settings | Shapley value, points (95 % interval) |", "|---|---|---|"]
+    for part, settings in PARTS.items():
+        value = shown(figure, interval([values[part] for values in of_seed]), signed=True)
+        lines.append(f"| {part} | {', '.join(f'`{setting}`' for setting in settings)} | {value} |")
+    together = shown(figure, interval([sum(values.values()) for values in of_seed]), signed=True)
+    return "\n".join([*lines, f"| all together | | {together} |"])
+
+
+VIEWS = {**TABLES, "result": result, "attribution": attribution}
