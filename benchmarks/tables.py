@@ -66,6 +66,12 @@ def _strategies() -> Mapping[str, View]:
     return VIEWS
 
 
+def _runs() -> Mapping[str, View]:
+    from benchmarks.runs.views import VIEWS
+
+    return VIEWS
+
+
 EXPERIMENTS: dict[str, Callable[[], Mapping[str, View]]] = {
     "curation": _curation,
     "lag": _lag,
@@ -75,6 +81,7 @@ EXPERIMENTS: dict[str, Callable[[], Mapping[str, View]]] = {
     "against_trl": _against_trl,
     **{f"learning_{name}": _learning for name in NAMES},
     **{f"strategies_{name}": _strategies for name in STRATEGIES},
+    **{f"runs_{folder.name}": _runs for folder in (ROOT / "recipes").iterdir()},
 }
 """Name of a file of raw results -> its views."""
 
