@@ -84,8 +84,6 @@ def _check_microbatch(recipe: Recipe) -> None:
 
 def _check_ranks(recipe: Recipe) -> None:
     """Raise `ConfigError` if `train.processes` is above 1 in a run that only one process can train."""
-    from quartet.policy.kind.find import kind_of
-
     if recipe.train.processes == 1:
         return
     if recipe.runtime.kind == "synchronous":
@@ -99,13 +97,6 @@ def _check_ranks(recipe: Recipe) -> None:
             "train a policy on the CPU only so far",
             "set train.processes=1, or train.device='cpu'",
         )
-    for place, folder in _first_weights(recipe).items():
-        if kind_of(folder).reads_pictures:
-            raise ConfigError(
-                f"train.processes = {recipe.train.processes}, but the model in {folder} ({place}) reads pictures: such "
-                "models are trained by one process",
-                "set train.processes=1",
-            )
 
 
 def check_ray(recipe: Recipe) -> None:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -17,17 +16,17 @@ FINAL_LEARNING_RATE_SHARE = 0.1
 
 
 def make_optimizer(model: PreTrainedModel, critic: Critic | None, train: Train) -> torch.optim.AdamW:
-    """Return the optimizer. The policy's group is the first. A critic of its own on several ranks has two groups, of
-    its sharded parameters and of the others, since PyTorch does not mix them in one operation.
+    """Return the optimizer. The policy's groups come first. On several ranks, sharded parameters and whole ones are
+    different groups, since PyTorch does not mix them in one operation.
 
-    Entry `peak` of a group is its peak learning rate, `start` the number of optimizer steps before it begins to learn.
+    Entry `peak` of a group is its peak learning rate, `start` the number of optimizer steps before it begins to learn,
+    and `owner` names what its gradient is clipped with.
     """
     start = critic.settings.warmup_steps if critic else 0
-    groups: list[dict[str, Any]] = [
-        {"params": list(trained_parameters(model).values()), "peak": train.learning_rate, "start": start}
-    ]
+    own = {"owner": "policy", "peak": train.learning_rate, "start": start}
+    groups = [{"params": params, **own} for params in by_sharding(trained_parameters(model).values())]
     if critic is not None:
-        own = {"peak": critic.settings.learning_rate, "start": 0, "weight_decay": 0.0}
+        own = {"owner": "critic", "peak": critic.settings.learning_rate, "start": 0, "weight_decay": 0.0}
         groups += [{"params": params, **own} for params in by_sharding(trained_parameters(critic.module).values())]
     return torch.optim.AdamW(
         groups,
@@ -47,6 +46,13 @@ def set_learning_rates(optimizer: torch.optim.Optimizer, train: Train, optimizer
     """Set each group's learning rate for the optimizer step with this number, from 1."""
     for group in optimizer.param_groups:
         group["lr"] = scheduled(group["peak"], train, max(0, optimizer_step - group["start"]))
+
+
+def learning_parameters(optimizer: torch.optim.Optimizer, optimizer_step: int) -> Iterator[torch.nn.Parameter]:
+    """Yield the parameters of the groups that learn at the optimizer step with this number, from 1."""
+    for group in optimizer.param_groups:
+        if optimizer_step > group["start"]:
+            yield from group["params"]
 
 
 @contextmanager
@@ -107,8 +113,10 @@ def clip_gradients(optimizer: torch.optim.Optimizer, bound: float) -> list[float
 
     Each is clipped by itself, so that a large gradient of the critic does not shorten the policy's step.
     """
-    policy, *critic = optimizer.param_groups
-    return [_clip([group["params"] for group in groups], bound) for groups in ([policy], critic) if groups]
+    parts: dict[str, list[list[torch.nn.Parameter]]] = {}
+    for group in optimizer.param_groups:
+        parts.setdefault(group["owner"], []).append(group["params"])
+    return [_clip(of_owner, bound) for of_owner in parts.values()]
 
 
 def _clip(parts: list[list[torch.nn.Parameter]], bound: float) -> float:

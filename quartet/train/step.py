@@ -30,6 +30,7 @@ from quartet.train.moving_reference import MovingReference
 from quartet.train.objective import Facts, Objective, means, used, with_weights
 from quartet.train.optimizer import (
     clip_gradients,
+    learning_parameters,
     make_optimizer,
     on_device_for_step,
     set_learning_rates,
@@ -210,9 +211,8 @@ class Learner:
         totals: Counter[str] = Counter()
         for of_rank in self.ranks.numbers(own):
             add_up(totals, of_rank)
-        if self.critic is not None:
-            own_parameters = self.critic.module.parameters()  # FSDP sums the gradients of sharded ones
-            self.ranks.sum_gradients(one for one in own_parameters if not isinstance(one, DTensor))
+        learning = learning_parameters(self.optimizer, self.optimizer_step + 1)
+        self.ranks.sum_gradients(one for one in learning if not isinstance(one, DTensor))  # FSDP sums the others
         of_layers = gradient_norms(self.model)
         norms = clip_gradients(self.optimizer, self.recipe.train.max_grad_norm)
         numbers = {"loss": totals["loss"], **dict(zip(NORMS, norms, strict=False))}

@@ -8,7 +8,7 @@ a step while `Trainer.run` trains on the next batch; with `admission.max_lag = 0
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
@@ -353,7 +353,8 @@ async def run_trainer(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module
     policy = recipe.trainer_modules[module]
     with joined_ranks(recipe) as ranks:
         if ranks.rank:
-            Follower(recipe, policy, ranks).run()
+            with ExitStack() as stack:
+                Follower(recipe, policy, ranks, lambda: stack.enter_context(closing(Ledger.view(run_dir)))).run()
             return
         with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, module) as recorder:
             presence = Presence(ledger.modules, module, recorder=recorder)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import torch
 
 from benchmarks.bandit import bandit_recipe
 from quartet.config import Recipe, Runtime
+from quartet.free_port import free_port
 from quartet.policy.load import read_weights
 from quartet.recipe.file import to_toml
 from quartet.runtime.start_ranks import StartedRanks, start_ranks
@@ -22,6 +24,7 @@ from tests.faults.fed_run import REPOSITORY, FedRun
 STEPS = 4
 MANY_STEPS = 40
 """More train steps than a run takes before a rank is stopped after its first."""
+PAGE = REPOSITORY / "docs" / "decisions" / "0026-ranks-follow-rank-0.md"
 
 
 def recipe_of(policy: Path, *, processes: int, steps: int = STEPS) -> Recipe:
@@ -30,12 +33,19 @@ def recipe_of(policy: Path, *, processes: int, steps: int = STEPS) -> Recipe:
     return bandit_recipe(policy, train=train, engine={"max_context_tokens": 256}, admission=lag)
 
 
-def by_torchrun(run: FedRun) -> subprocess.CompletedProcess[str]:
-    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
-    arguments = [sys.executable, "-m", *launcher, "tests.faults.loses_a_rank", "trainer", str(run.run_dir)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+def by_torchrun(run: FedRun, module: str = "quartet.runtime.module") -> subprocess.CompletedProcess[str]:
+    """Start the trainer by the command of the page about ranks, with `module` in place of Quartet's own."""
+    (command,) = (line for line in PAGE.read_text().splitlines() if line.startswith("torchrun "))
+    _, *arguments = shlex.split(command.replace("RUN_DIR", str(run.run_dir)).replace("quartet.runtime.module", module))
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PET_MASTER_PORT": str(free_port())}
     return subprocess.run(
-        arguments, env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-m", "torch.distributed.run", *arguments],
+        env=environment,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
 
 
@@ -61,7 +71,7 @@ def test_a_step_whose_rank_is_killed_is_not_committed_and_one_process_goes_on(
 ) -> None:
     run = FedRun(tmp_path / "run", recipe_of(bandit_policy, processes=2))
     run.feed(STEPS)
-    lost = by_torchrun(run)
+    lost = by_torchrun(run, "tests.faults.loses_a_rank")
     assert lost.returncode and "lost the connection to another rank" in lost.stderr, lost.stderr
     assert run.ledger.batches.train_step() == 1
     assert_trained_like_one_process(run, bandit_policy, tmp_path / "alone")
@@ -95,15 +105,23 @@ def test_a_rank_that_hangs_is_reported_before_the_supervisor_would_kill_all(
 def test_two_ranks_end_by_themselves_and_resume_what_one_process_has_trained(
     tmp_path: Path, bandit_policy: Path
 ) -> None:
-    """Started as the supervisor does it: two ranks, one process, two ranks, each to its step, then one process."""
+    """Two ranks and one process as the supervisor starts them, then two by torchrun, each to its step; then one."""
     run, log = FedRun(tmp_path / "run", recipe_of(bandit_policy, processes=2)), tmp_path / "log"
     run.feed(STEPS)
-    for steps, processes in ((1, 2), (2, 1), (3, 2)):
-        (run.run_dir / "config.toml").write_text(to_toml(recipe_of(bandit_policy, processes=processes, steps=steps)))
+    for steps, processes in ((1, 2), (2, 1)):
+        write_recipe(run, recipe_of(bandit_policy, processes=processes, steps=steps))
         ranks = start_ranks("forkserver", "trainer", run.run_dir, log, threads=1, ranks=processes)
         try:
             assert ranks.wait(200) == 0, log.read_text()
         finally:
             ranks.kill()
         assert run.ledger.batches.train_step() == steps
+    write_recipe(run, recipe_of(bandit_policy, processes=2, steps=3))
+    ended = by_torchrun(run)
+    assert ended.returncode == 0, ended.stderr
+    assert run.ledger.batches.train_step() == 3
     assert_trained_like_one_process(run, bandit_policy, tmp_path / "alone")
+
+
+def write_recipe(run: FedRun, recipe: Recipe) -> None:
+    (run.run_dir / "config.toml").write_text(to_toml(recipe))

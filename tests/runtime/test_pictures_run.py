@@ -71,6 +71,9 @@ class Squares(Environment):
 '''
 
 
+TRAIN: dict[str, object] = {"groups_per_batch": 1, "max_train_steps": 2, "max_seconds": 400.0}
+
+
 @pytest.fixture
 def squares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recipe]:
     """Recipe of a policy that reads pictures, in an environment that shows them."""
@@ -81,12 +84,12 @@ def squares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Re
         "env": {"name": "squares:Squares", "families": ["colour"], "sessions": 2},
         "rollout": {"loop": "append", "max_tokens": 4, "lease_seconds": 20.0},
         "control": {"rollouts_per_group": 4},
-        "train": {"groups_per_batch": 1, "max_train_steps": 2, "max_seconds": 400.0},
+        "train": TRAIN,
         "evaluation": {"before_and_after": False},
     }
 
     def recipe(**sections: dict[str, object]) -> Recipe:
-        return bandit_recipe(tmp_path / "policy", **defaults, **sections)
+        return bandit_recipe(tmp_path / "policy", **(defaults | sections))
 
     return recipe
 
@@ -114,8 +117,8 @@ def test_the_decoder_alone_is_trained_in_one_process(squares: Callable[..., Reci
     assert changed and not any("visual" in name for name in changed)
 
 
-def test_a_policy_that_reads_pictures_is_trained(squares: Callable[..., Recipe], tmp_path: Path) -> None:
-    recipe, pictures = squares(), load_pictures(tmp_path / "policy")
+def test_a_policy_that_reads_pictures_is_trained_by_two_ranks(squares: Callable[..., Recipe], tmp_path: Path) -> None:
+    recipe, pictures = squares(train=TRAIN | {"processes": 2}), load_pictures(tmp_path / "policy")
     assert pictures is not None
     check_training(recipe)
     (tmp_path / "recipe.toml").write_text(to_toml(recipe))

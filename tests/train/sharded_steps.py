@@ -4,12 +4,15 @@ and checkpoints; `python sharded_steps.py RANKS FOLDER SAVED` loads the checkpoi
 The processes are forks of one that has imported everything, so they cost the start of one.
 """
 
+import copy
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +20,17 @@ import msgspec
 import numpy as np
 import torch
 from safetensors.torch import save_file
+from seeing import Seeing, mixed_groups
 from tiny_batches import make_batch, make_call, make_trajectory
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from quartet.config import Recipe
 from quartet.errors import QuartetError
 from quartet.free_port import free_port
+from quartet.policy.frozen_tower import freeze_tower
 from quartet.policy.lora import add_adapter
+from quartet.policy.make_vision import make_vision_policy
 from quartet.recipe.file import parse_recipe
 from quartet.train.assign import credits_of
 from quartet.train.checkpoint.files import (
@@ -33,6 +40,7 @@ from quartet.train.checkpoint.files import (
     take_snapshot,
     write_checkpoint,
 )
+from quartet.train.packing.sight import Sight
 from quartet.train.ranks.base import RankLostError, Ranks, whole
 from quartet.train.ranks.fsdp import ShardingRanks, Timeouts
 from quartet.train.ranks.orders import GatherWeights, Train
@@ -58,6 +66,8 @@ class Case:
     groups: Callable[[], list[list[Trajectory]]]
     sections: Mapping[str, Any] = field(default_factory=dict)
     packed: bool = True
+    kind: str = ""
+    """Architecture of a model that reads pictures; empty for a model that reads only text."""
 
 
 def groups(seed: int = 0, *, count: int = 3, members: int = 4, turns: int = 3) -> list[list[Trajectory]]:
@@ -114,14 +124,50 @@ CASES = {
 }
 
 
+@cache
+def seeing(kind: str) -> Seeing:
+    """Return a model that reads pictures. Called first before the ranks start: transformers saves only on rank 0."""
+    with tempfile.TemporaryDirectory() as folder:
+        policy = make_vision_policy(["red green"], folder, kind=kind, hidden_size=32, seed=0)
+    assert policy.pictures is not None
+    return Seeing(policy.model, policy.pictures)
+
+
+def groups_with_pictures(kind: str) -> list[list[Trajectory]]:
+    """Return groups whose prompts show pictures, groups whose prompts show some or none, and one without pictures."""
+    return [*mixed_groups(seeing(kind)), *groups(count=1, members=2)]
+
+
+def case_with_pictures(kind: str, **sections: Any) -> Case:
+    return Case(lambda: groups_with_pictures(kind), sections, kind=kind)
+
+
+PICTURE_CASES = {
+    "a_minibatch_without_pictures": case_with_pictures("qwen3_vl", train={"minibatches": 4}),
+    "a_frozen_tower": case_with_pictures(
+        "qwen3_vl", model={"path": "none", "freeze_vision": True}, loss=OVER_MINIBATCH
+    ),
+    "an_adapter_in_the_tower": case_with_pictures("qwen3_vl", lora={"rank": 2}, loss=OVER_MINIBATCH),
+    "a_critic_that_reads_pictures_in_some_microbatches": case_with_pictures(
+        "qwen2_5_vl",
+        credit="gae",
+        critic={"name": "model", "warmup_steps": 1},
+        loss=ACTOR_CRITIC,
+        train={"max_tokens_per_microbatch": 50},
+    ),
+}
+"""Cases of models that read pictures. Every rank holds the vision tower whole."""
+
 SAVED_CASES = (
     "value_head_and_entropies",
     "terms_over_the_minibatch_and_a_moving_reference",
     "an_adapter_whose_base_is_the_reference",
     "a_critic_of_its_own",
+    "a_minibatch_without_pictures",
 )
 """Cases whose checkpoints hold a whole critic, the sharded weights of a reference, the sharded factors of an adapter,
-and a critic that is sharded in part."""
+a critic that is sharded in part, and a whole vision tower."""
+ALL_CASES = CASES | PICTURE_CASES
 
 
 def recipe_of(case: Case) -> Recipe:
@@ -140,13 +186,35 @@ def model_of_odd_sizes(seed: int) -> Qwen3ForCausalLM:
 
 def learner_of(case: Case, ranks: Ranks, seed: int = 0) -> Learner:
     recipe = recipe_of(case)
-    model, frozen = model_of_odd_sizes(seed), {"reference": model_of_odd_sizes(seed + 1)}
+    model, reference = model_of(case, seed), model_of(case, seed + 1)
+    without = freeze_tower(model) if recipe.model.freeze_vision else None
     if recipe.lora.rank:
-        add_adapter(model, recipe.lora, "base", seed)
-        frozen.clear()
-    learner = Learner(model, recipe, frozen, ranks=ranks)
+        add_adapter(model, recipe.lora, "base", seed, without=without)
+    frozen = {} if recipe.lora.rank else {"reference": reference}
+    learner = Learner(model, recipe, frozen, sight_of(case, recipe), ranks)
     learner.scorer.packed = case.packed
     return learner
+
+
+def model_of(case: Case, seed: int) -> PreTrainedModel:
+    return seeing_model(case.kind, seed) if case.kind else model_of_odd_sizes(seed)
+
+
+def seeing_model(kind: str, seed: int) -> PreTrainedModel:
+    """Return a model with weights large enough for pictures to matter."""
+    torch.manual_seed(seed)
+    model = copy.deepcopy(seeing(kind).model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0 * torch.rand_like(parameter))
+    return model
+
+
+def sight_of(case: Case, recipe: Recipe) -> Sight | None:
+    if not case.kind:
+        return None
+    shown = seeing(case.kind)
+    return Sight(shown.processor, shown.load, max_kept_bytes=2**20 if recipe.model.freeze_vision else 0)
 
 
 def train(case: Case, ranks: Ranks) -> tuple[Learner, dict[str, torch.Tensor]]:
@@ -252,6 +320,8 @@ def fail_together(ranks: ShardingRanks) -> None:
 @contextmanager
 def forked(size: int) -> Iterator[int]:
     """Yield the rank of this process, one of `size` that run the block; each ends after it."""
+    for case in PICTURE_CASES.values():
+        seeing(case.kind)
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(size)}
     children = []
     rank = 0
@@ -278,7 +348,7 @@ def resume(size: int, folder: Path, saved: int) -> None:
     with forked(size) as rank:
         ranks = ShardingRanks(Timeouts(TIMEOUT_SECONDS, TIMEOUT_SECONDS))
         for name in SAVED_CASES:
-            learner = learner_of(CASES[name], ranks, seed=5)
+            learner = learner_of(ALL_CASES[name], ranks, seed=5)
             assert load_checkpoint(folder / f"{name}.checkpoint", learner) == 2
             save_file(whole_state(learner), folder / f"{name}.{saved}_to_{size}.{rank}.safetensors")
         ranks.close()
@@ -287,10 +357,10 @@ def resume(size: int, folder: Path, saved: int) -> None:
 def main(size: int, folder: Path) -> None:
     with forked(size) as rank:
         ranks = ShardingRanks(Timeouts(TIMEOUT_SECONDS, TIMEOUT_SECONDS))
-        for name, case in CASES.items():
+        for name, case in ALL_CASES.items():
             learner, found = train(case, ranks)
-            shards = [len(parameter.to_local()) for parameter in learner.model.parameters()]  # pyright: ignore
-            found["rows of the shards"] = torch.tensor(shards)
+            parts = [one.to_local() for one in learner.model.parameters() if isinstance(one, DTensor)]
+            found["rows of the shards"] = torch.tensor([len(part) for part in parts])
             save_file(found, folder / f"{name}.{rank}.safetensors")
             if name in SAVED_CASES:
                 state = save_beside_training(case, learner, folder / f"{name}.checkpoint")

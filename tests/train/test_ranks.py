@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
-from sharded_steps import CASES, SAVED_CASES, learner_of, train, whole_state
+from sharded_steps import ALL_CASES, CASES, PICTURE_CASES, SAVED_CASES, learner_of, train, whole_state
 from tiny_batches import make_batch, make_call, make_trajectory, pack
 
 from quartet.config import Runtime
@@ -56,10 +56,31 @@ def test_several_processes_give_the_losses_and_weights_of_one(
         found = load_file(trained(size) / f"{name}.{rank}.safetensors")
         shards = found.pop("rows of the shards").tolist()
         assert (0 in shards) == (size == 4 and rank == 3), "shards are uneven, and with 4 ranks some are empty"
-        assert found.keys() == alone.keys()
-        for key in alone.keys() - {"computed_tokens 1", "computed_tokens 2"}:  # they count padding
-            atol = 5e-5 if f"{key}/exp_avg" in alone else 1e-5
-            torch.testing.assert_close(found[key], alone[key], atol=atol, rtol=1e-5, equal_nan=True)
+        require_equal(found, alone)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", PICTURE_CASES)
+def test_rows_with_and_without_pictures_are_trained_by_several_processes(
+    trained: Callable[[int], Path], name: str, size: int
+) -> None:
+    """Also if a rank, or a whole minibatch, has no picture, so that the vision tower has no gradient there."""
+    learner, alone = train(PICTURE_CASES[name], Ranks())
+    tower = [key for key in alone if "visual" in key]
+    assert any(key.endswith("/exp_avg") and alone[key].abs().max() > 0 for key in tower) != (name == "a_frozen_tower")
+    for rank in range(size):
+        found = load_file(trained(size) / f"{name}.{rank}.safetensors")
+        assert found.pop("rows of the shards").numel() == sum(
+            "visual" not in key for key, _ in learner.model.named_parameters()
+        ), "the decoder is sharded, and the tower is whole"
+        require_equal(found, alone)
+
+
+def require_equal(found: dict[str, torch.Tensor], alone: dict[str, torch.Tensor]) -> None:
+    assert found.keys() == alone.keys()
+    for key in alone.keys() - {"computed_tokens 1", "computed_tokens 2"}:  # they count padding
+        atol = 5e-5 if f"{key}/exp_avg" in alone else 1e-5
+        torch.testing.assert_close(found[key], alone[key], atol=atol, rtol=1e-5, equal_nan=True, msg=key)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -69,7 +90,7 @@ def test_one_process_resumes_from_the_shards_of_several(trained: Callable[[int],
     saved = load_file(trained(size) / f"{name}.state.0.safetensors")
     files = {file.name for file in (trained(size) / f"{name}.checkpoint").glob("*.safetensors")}
     assert {f"shard-{rank:05d}-model-00001-of-00001.safetensors" for rank in range(1, size)} <= files
-    learner = learner_of(CASES[name], Ranks(), seed=5)
+    learner = learner_of(ALL_CASES[name], Ranks(), seed=5)
     assert load_checkpoint(trained(size) / f"{name}.checkpoint", learner) == 2
     assert equal(whole_state(learner), saved)
 

@@ -4,21 +4,18 @@ microbatch."""
 import copy
 import gc
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from io import BytesIO
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from msgspec.structs import replace
-from PIL import Image
-from tiny_batches import make_batch, make_call, make_trajectory, pack
-from transformers import PreTrainedModel
+from seeing import BLUE, GREEN, RED, Seeing, encoded, mixed_groups
+from tiny_batches import make_batch, make_trajectory, pack
 
 from quartet.config import Lora, Recipe
 from quartet.errors import ConfigError, PictureMissingError, PlaceholderMismatchError
-from quartet.ledger.blobs import DamagedBlobError
 from quartet.policy.frozen_tower import freeze_tower
 from quartet.policy.kind.base import PictureProcessor
 from quartet.policy.lora import add_adapter
@@ -32,54 +29,11 @@ from quartet.train.packing.microbatch import Microbatch, collate
 from quartet.train.packing.rows import in_chunks, share_prompts
 from quartet.train.packing.sight import Sight
 from quartet.train.step import Learner
-from quartet.types import Call, Media, Prompt
+from quartet.types import Media
 
 pytestmark = pytest.mark.slow
 
 PATCH = 8
-
-
-def encoded(colour: str, width: int = 40, height: int = 24) -> bytes:
-    file = BytesIO()
-    Image.new("RGB", (width, height), colour).save(file, "PNG")
-    return file.getvalue()
-
-
-RED, GREEN, BLUE = encoded("red"), encoded("green"), encoded("blue", 24, 56)
-
-
-class Seeing:
-    """A small model that reads pictures, and the store of all that its prompts have shown."""
-
-    def __init__(self, model: PreTrainedModel, processor: PictureProcessor) -> None:
-        self.model, self.processor = model, processor
-        self.stored: dict[str, bytes] = {}
-
-    def load(self, digests: Iterable[str]) -> dict[str, bytes]:
-        missing = [digest for digest in digests if digest not in self.stored]
-        if missing:
-            raise DamagedBlobError(f"blob {missing[0]} is missing")
-        return {digest: self.stored[digest] for digest in digests}
-
-    @property
-    def sight(self) -> Sight:
-        return Sight(self.processor, self.load)
-
-    def prompt(self, *parts: bytes | list[int]) -> Prompt:
-        whole = Prompt([])
-        for part in parts:
-            whole += self.processor.prompt(part) if isinstance(part, bytes) else Prompt(part)
-        self.stored |= whole.pictures
-        return whole
-
-    def call(self, *parts: bytes | list[int], response: Sequence[int] = (30, 31, 32)) -> Call:
-        prompt = self.prompt(*parts)
-        return replace(make_call(prompt.ids, response), media=prompt.media)
-
-    def longer(self, call: Call, *parts: bytes | list[int], response: Sequence[int]) -> Call:
-        """The next call of a conversation."""
-        prompt = call.prompt + Prompt(call.response_ids) + self.prompt(*parts)
-        return replace(make_call(prompt.ids, response), media=prompt.media)
 
 
 @pytest.fixture(params=["qwen3_vl", "qwen2_5_vl"])
@@ -95,14 +49,7 @@ def seeing(request: pytest.FixtureRequest, tmp_path: Path) -> Seeing:
 
 
 def mixed(seeing: Seeing) -> PackedBatch:
-    """Prompts with one picture, two and none, of two groups; conversations of one turn and of two."""
-    first = seeing.call([40, 41], RED, [42])
-    grown = seeing.longer(first, [43], BLUE, [44], response=[33, 34])
-    groups = [
-        [make_trajectory([first], 1.0), make_trajectory([seeing.call([40, 41], GREEN, [42], response=[35])], 0.0)],
-        [make_trajectory([grown], 1.0), make_trajectory([seeing.call([40, 41, 42], response=[36, 37])], 0.0)],
-    ]
-    return pack(make_batch([*groups, [make_trajectory([first, grown], 1.0), make_trajectory([first], 0.0)]]))
+    return pack(make_batch(mixed_groups(seeing)))
 
 
 def cut(seeing: Seeing, branches: Sequence[Branch], *, packed: bool, max_tokens: int = 400) -> list[Microbatch]:

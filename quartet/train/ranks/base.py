@@ -38,7 +38,10 @@ class Ranks:
     """Connection for exchanges by the thread that writes checkpoints, while the main thread trains."""
 
     def sharded(self, model: Model) -> Model:
-        """Return a copy of the model whose weights are spread over the ranks; the model itself if there is one rank."""
+        """Return a copy of the model whose weights are spread over the ranks; the model itself if there is one rank.
+
+        Each rank keeps a vision tower whole.
+        """
         return model
 
     def before_backward(self, *, last: bool) -> None:
@@ -46,7 +49,8 @@ class Ranks:
         ranks."""
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Sum gradients over the ranks, for parameters that each rank holds whole."""
+        """Sum gradients over the ranks, for parameters that each rank holds whole. A parameter that has no gradient on
+        any rank gets none."""
 
     def gather(self, data: bytes) -> list[bytes]:
         """Return the data of all ranks, by rank. This and the other exchanges are calls that all ranks must make."""

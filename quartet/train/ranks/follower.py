@@ -1,7 +1,8 @@
-"""The ranks of a trainer other than rank 0: they carry out its orders. They do not use the ledger."""
+"""The ranks of a trainer other than rank 0: they carry out its orders. They use the ledger only to read pictures."""
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from concurrent import futures
 from contextlib import nullcontext
 from functools import partial
@@ -9,9 +10,11 @@ from pathlib import Path
 
 from quartet.config import Recipe
 from quartet.files.whole_folder import nothing
+from quartet.ledger import Ledger
 from quartet.train.assign import credits_of
 from quartet.train.checkpoint.files import load_state, take_snapshot, write_checkpoint
 from quartet.train.frozen import load_frozen
+from quartet.train.packing.sight import sight_of
 from quartet.train.ranks.base import Ranks
 from quartet.train.ranks.fsdp import is_shared
 from quartet.train.ranks.orders import End, GatherWeights, Order, Rehearse, Restore, SaveState, Train
@@ -26,8 +29,9 @@ LOG = logging.getLogger(__name__)
 class Follower:
     """One rank of the trainer of `policy`. Its learner is made by the first order, `Restore`."""
 
-    def __init__(self, recipe: Recipe, policy: str, ranks: Ranks) -> None:
-        self._recipe, self._policy, self._ranks = recipe, policy, ranks
+    def __init__(self, recipe: Recipe, policy: str, ranks: Ranks, view_ledger: Callable[[], Ledger]) -> None:
+        """`view_ledger` opens the run's ledger for reading. It is called once, for a policy that reads pictures."""
+        self._recipe, self._policy, self._ranks, self._view_ledger = recipe, policy, ranks, view_ledger
         self._credits = credits_of(recipe)
         self._learner: Learner | None = None
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -75,13 +79,14 @@ class Follower:
             self._writing.result()
 
     def _restore(self, order: Restore) -> None:
-        model = load_starting_policy(self._recipe, self._policy, Path(order.policy)).model
+        loaded = load_starting_policy(self._recipe, self._policy, Path(order.policy))
         if self._learner is None:
             initial = Path(self._recipe.policy_sources[self._policy].source)
             frozen = load_frozen(self._recipe, self._credits, initial)
-            self._learner = Learner(model, self._recipe, frozen, ranks=self._ranks)
+            sight = sight_of(loaded.pictures, self._view_ledger(), self._recipe) if loaded.pictures else None
+            self._learner = Learner(loaded.model, self._recipe, frozen, sight, self._ranks)
         else:
-            self._learner.take_weights(model)
+            self._learner.take_weights(loaded.model)
         load_state(Path(order.checkpoint) if order.checkpoint else None, self._learner)
 
 

@@ -1,7 +1,8 @@
 """Ranks that share the weights of a policy by FSDP2 (`torch.distributed.fsdp.fully_shard`).
 
 Each rank holds a shard of every weight and of its optimizer state. A layer's weights are gathered for its forward and
-backward pass, so all ranks must make the same passes in the same order.
+backward pass, so all ranks must make the same passes in the same order. Only a vision tower is whole on every rank:
+each rank runs it for the pictures in its own rows, which may be none.
 """
 
 import copy
@@ -19,6 +20,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from quartet.config import Recipe, Runtime
 from quartet.errors import ConfigError, QuartetError
+from quartet.policy.kind.find import vision_kind
 from quartet.train.ranks.base import MET_BY_ALL, Model, RankLostError, Ranks
 from quartet.train.ranks.orders import End, Order
 from quartet.train.ranks.rendezvous import join
@@ -75,9 +77,12 @@ class ShardingRanks(Ranks):
     def sharded(self, model: Model) -> Model:
         model = copy.deepcopy(model)
         layers = set(getattr(model, "_no_split_modules", None) or ())
-        modules = [module for module in model.modules() if type(module).__name__ in layers]
+        tower = _tower(model)
+        seeing = set(tower.modules()) if tower else set()
+        modules = [one for one in model.modules() if type(one).__name__ in layers and one not in seeing]
+        kept_whole = set(tower.parameters()) if tower else set()
         for module in (*modules, model):
-            fully_shard(module, mesh=self._mesh, reshard_after_forward=True)
+            fully_shard(module, mesh=self._mesh, reshard_after_forward=True, ignored_params=kept_whole)
         for module in model.modules():
             if isinstance(module, FSDPModule):
                 self._sharded.append(module)
@@ -91,10 +96,16 @@ class ShardingRanks(Ranks):
             module.set_requires_gradient_sync(last, recurse=False)
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        for parameter in parameters:
-            if parameter.grad is None:  # this rank has no tokens of the minibatch
-                parameter.grad = torch.zeros_like(parameter)
-            dist.all_reduce(parameter.grad)
+        parameters = list(parameters)
+        if not parameters:  # gloo does not reduce empty tensors
+            return
+        have_gradient = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.int32)
+        dist.all_reduce(have_gradient, dist.ReduceOp.MAX)
+        for parameter, is_needed in zip(parameters, have_gradient.tolist(), strict=True):
+            if is_needed:
+                if parameter.grad is None:  # this rank has no tokens, or no pictures, of the minibatch
+                    parameter.grad = torch.zeros_like(parameter)
+                dist.all_reduce(parameter.grad)
 
     def gather(self, data: bytes) -> list[bytes]:
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
@@ -209,6 +220,12 @@ def is_of_a_connection(error: Exception) -> bool:
         return True
     text = str(error).lower()
     return isinstance(error, RuntimeError) and "gloo" in text and any(sign in text for sign in LOST)
+
+
+def _tower(model: Any) -> torch.nn.Module | None:
+    """Return the vision tower of a model; None for a model that reads only text."""
+    kind = vision_kind(model)
+    return kind.tower(model) if kind else None
 
 
 def _bytes(data: bytes, size: int) -> torch.Tensor:
