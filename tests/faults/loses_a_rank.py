@@ -11,7 +11,8 @@ from quartet.train.ranks.fsdp import ShardingRanks
 STEP = 2
 
 
-def main(module: str, run_dir: Path) -> int:
+def main(module: str, run_dir: Path) -> None:
+    """End this process with the exit code of the module."""
     passes, before_backward = [], ShardingRanks.before_backward
     done = run_dir / "rank_is_lost"
 
@@ -23,8 +24,8 @@ def main(module: str, run_dir: Path) -> int:
         before_backward(ranks, last=last)
 
     ShardingRanks.before_backward = dying
-    return run_module(module, run_dir)
+    sys.exit(run_module(module, run_dir))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], Path(sys.argv[2])))
+    main(sys.argv[1], Path(sys.argv[2]))

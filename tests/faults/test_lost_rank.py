@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,12 +16,15 @@ import torch
 
 from benchmarks.bandit import bandit_recipe
 from quartet.config import Recipe, Runtime
-from quartet.free_port import free_port
+from quartet.errors import QuartetError
+from quartet.free_port import HOST, free_port
 from quartet.policy.load import read_weights
 from quartet.recipe.file import to_toml
 from quartet.runtime.start_ranks import StartedRanks, start_ranks
 from quartet.train.trainer import run_trainer
+from tests.faults import loses_a_rank
 from tests.faults.fed_run import REPOSITORY, FedRun
+from tests.warm_process import run_warm
 
 STEPS = 4
 MANY_STEPS = 40
@@ -33,20 +38,34 @@ def recipe_of(policy: Path, *, processes: int, steps: int = STEPS) -> Recipe:
     return bandit_recipe(policy, train=train, engine={"max_context_tokens": 256}, admission=lag)
 
 
-def by_torchrun(run: FedRun, module: str = "quartet.runtime.module") -> subprocess.CompletedProcess[str]:
-    """Start the trainer by the command of the page about ranks, with `module` in place of Quartet's own."""
+def by_torchrun(run: FedRun, log: Path, module: str = "quartet.runtime.module") -> int:
+    """Start the trainer by the command of the page about ranks, with `module` in place of Quartet's own; return the
+    exit code."""
     (command,) = (line for line in PAGE.read_text().splitlines() if line.startswith("torchrun "))
     _, *arguments = shlex.split(command.replace("RUN_DIR", str(run.run_dir)).replace("quartet.runtime.module", module))
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PET_MASTER_PORT": str(free_port())}
-    return subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *arguments],
-        env=environment,
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    launcher = [sys.executable, "-m", "torch.distributed.run", *arguments]
+    with log.open("ab") as output:
+        ended = subprocess.run(
+            launcher, env=environment, cwd=REPOSITORY, stdout=output, stderr=output, timeout=300, check=False
+        )
+    return ended.returncode
+
+
+def lose_a_rank_of_torchrun(run: FedRun, log: Path) -> None:
+    assert by_torchrun(run, log, loses_a_rank.__name__) != 0
+
+
+def lose_a_rank_of_two_processes(run: FedRun, log: Path) -> None:
+    """Start the ranks with the variables that `torchrun` sets, and without its launcher."""
+    together = {"MASTER_ADDR": HOST, "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+
+    def end_of(rank: int) -> int:
+        variables = together | {"RANK": str(rank)}
+        return run_warm(log, loses_a_rank.main, "trainer", run.run_dir, variables=variables)
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(end_of, range(2))) == [QuartetError.exit_code, -signal.SIGKILL]
 
 
 def resume_alone(run: FedRun, policy: Path) -> dict[str, torch.Tensor]:
@@ -66,13 +85,16 @@ def assert_trained_like_one_process(run: FedRun, policy: Path, folder: Path) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "lose_a_rank", [lose_a_rank_of_two_processes, pytest.param(lose_a_rank_of_torchrun, marks=pytest.mark.campaign)]
+)
 def test_a_step_whose_rank_is_killed_is_not_committed_and_one_process_goes_on(
-    tmp_path: Path, bandit_policy: Path
+    tmp_path: Path, bandit_policy: Path, lose_a_rank: Callable[[FedRun, Path], None]
 ) -> None:
-    run = FedRun(tmp_path / "run", recipe_of(bandit_policy, processes=2))
+    run, log = FedRun(tmp_path / "run", recipe_of(bandit_policy, processes=2)), tmp_path / "log"
     run.feed(STEPS)
-    lost = by_torchrun(run, "tests.faults.loses_a_rank")
-    assert lost.returncode and "lost the connection to another rank" in lost.stderr, lost.stderr
+    lose_a_rank(run, log)
+    assert "lost the connection to another rank" in log.read_text(), log.read_text()
     assert run.ledger.batches.train_step() == 1
     assert_trained_like_one_process(run, bandit_policy, tmp_path / "alone")
 
@@ -117,8 +139,7 @@ def test_two_ranks_end_by_themselves_and_resume_what_one_process_has_trained(
             ranks.kill()
         assert run.ledger.batches.train_step() == steps
     write_recipe(run, recipe_of(bandit_policy, processes=2, steps=3))
-    ended = by_torchrun(run)
-    assert ended.returncode == 0, ended.stderr
+    assert by_torchrun(run, log) == 0, log.read_text()
     assert run.ledger.batches.train_step() == 3
     assert_trained_like_one_process(run, bandit_policy, tmp_path / "alone")
 

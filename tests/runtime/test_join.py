@@ -1,13 +1,12 @@
 """Members of a run: modules join and leave while it goes on, also on machines whose clocks are wrong."""
 
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
+from wrong_clock import join_with_a_wrong_clock
 
 from benchmarks.bandit import bandit_recipe
 from quartet.errors import ConfigError, SetupError
@@ -21,27 +20,28 @@ from quartet.runtime.plan import check_hosts
 from quartet.telemetry.presence import Presence
 from quartet.types import MAIN
 from tests.live_runs import promises_hold, slow_learner, train_while
+from tests.warm_process import start_warm
 
-JOIN = """
-import sys, time
-from pathlib import Path
-wall_clock = time.time
-time.time = lambda: wall_clock() + float(sys.argv[3])
-from quartet.runtime.join import join_run
-sys.exit(join_run(Path(sys.argv[1]), sys.argv[2]))
-"""
 TEN_MINUTES = 600.0
 
 
 @contextmanager
-def joined(run_dir: Path, role: str, *, clock_ahead_seconds: float = 0.0) -> Iterator[subprocess.Popen[bytes]]:
+def joined(run_dir: Path, role: str, *, clock_ahead_seconds: float = 0.0) -> Iterator[BaseProcess]:
     """A process that joins the run, whose wall clock is wrong by `clock_ahead_seconds`."""
-    process = subprocess.Popen([sys.executable, "-c", JOIN, str(run_dir), role, str(clock_ahead_seconds)])
+    log = run_dir.with_name("joined.log")
+    process = start_warm(log, join_with_a_wrong_clock, run_dir, role, clock_ahead_seconds)
     try:
         yield process
     finally:
         process.kill()
-        process.wait()
+        process.join()
+
+
+def end(process: BaseProcess) -> None:
+    """Ask a module to leave, and wait for its end."""
+    process.terminate()
+    process.join(60)
+    assert process.exitcode == 0
 
 
 def members(ledger: Ledger, role: str) -> list[str]:
@@ -64,8 +64,7 @@ def test_modules_with_wrong_clocks_join_work_and_leave(tmp_path: Path, bandit_po
             step = ledger.batches.train_step()
             wait(lambda: ledger.batches.train_step() >= step + 3)
             assert not [event for event in ledger.events(1000) if event.kind == "lease_expired"]
-            early.send_signal(signal.SIGTERM)
-            assert early.wait(60) == 0
+            end(early)
             wait(lambda: len(members(ledger, "worker")) == 2)
             host.kill()  # its rollouts are tried again at the other host
             step = ledger.batches.train_step()
@@ -83,8 +82,7 @@ def test_an_engine_joins_serves_and_leaves_without_a_lost_request(tmp_path: Path
             wait(lambda: engines_that_serve(ledger) == {"engine", "engine-2"})
             step = ledger.batches.train_step()
             wait(lambda: ledger.batches.train_step() >= step + 3)
-            engine.send_signal(signal.SIGTERM)
-            assert engine.wait(60) == 0
+            end(engine)
         assert members(ledger, "engine") == ["engine"]
         step = ledger.batches.train_step()
         wait(lambda: ledger.batches.train_step() >= step + 2)

@@ -1,8 +1,4 @@
-"""Train steps of several gloo processes: `python sharded_steps.py RANKS FOLDER` writes what rank 0 has after each case,
-and checkpoints; `python sharded_steps.py RANKS FOLDER SAVED` loads the checkpoints that SAVED processes wrote there.
-
-The processes are forks of one that has imported everything, so they cost the start of one.
-"""
+"""Train steps of several gloo processes, which are forks of the process that calls `main` or `resume`."""
 
 import copy
 import os
@@ -320,6 +316,7 @@ def fail_together(ranks: ShardingRanks) -> None:
 @contextmanager
 def forked(size: int) -> Iterator[int]:
     """Yield the rank of this process, one of `size` that run the block; each ends after it."""
+    torch.set_num_threads(1)
     for case in PICTURE_CASES.values():
         seeing(case.kind)
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(size)}
@@ -343,18 +340,8 @@ def forked(size: int) -> Iterator[int]:
     sys.exit(max(map(abs, codes)))
 
 
-def resume(size: int, folder: Path, saved: int) -> None:
-    """Load the checkpoints that `saved` ranks wrote with `size` ranks, and write the whole state of each."""
-    with forked(size) as rank:
-        ranks = ShardingRanks(Timeouts(TIMEOUT_SECONDS, TIMEOUT_SECONDS))
-        for name in SAVED_CASES:
-            learner = learner_of(ALL_CASES[name], ranks, seed=5)
-            assert load_checkpoint(folder / f"{name}.checkpoint", learner) == 2
-            save_file(whole_state(learner), folder / f"{name}.{saved}_to_{size}.{rank}.safetensors")
-        ranks.close()
-
-
 def main(size: int, folder: Path) -> None:
+    """Write what each of `size` ranks has after each case, and checkpoints."""
     with forked(size) as rank:
         ranks = ShardingRanks(Timeouts(TIMEOUT_SECONDS, TIMEOUT_SECONDS))
         for name, case in ALL_CASES.items():
@@ -370,9 +357,12 @@ def main(size: int, folder: Path) -> None:
         fail_together(ranks)
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    if len(sys.argv) == 3:
-        main(int(sys.argv[1]), Path(sys.argv[2]))
-    else:
-        resume(int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+def resume(size: int, folder: Path, saved: int) -> None:
+    """Load the checkpoints that `saved` ranks wrote with `size` ranks, and write the whole state of each."""
+    with forked(size) as rank:
+        ranks = ShardingRanks(Timeouts(TIMEOUT_SECONDS, TIMEOUT_SECONDS))
+        for name in SAVED_CASES:
+            learner = learner_of(ALL_CASES[name], ranks, seed=5)
+            assert load_checkpoint(folder / f"{name}.checkpoint", learner) == 2
+            save_file(whole_state(learner), folder / f"{name}.{saved}_to_{size}.{rank}.safetensors")
+        ranks.close()

@@ -1,8 +1,6 @@
 """A trainer of several processes, which share its weights by FSDP2, computes what one process computes."""
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +8,17 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
-from sharded_steps import ALL_CASES, CASES, PICTURE_CASES, SAVED_CASES, learner_of, train, whole_state
+from sharded_steps import (
+    ALL_CASES,
+    CASES,
+    PICTURE_CASES,
+    SAVED_CASES,
+    learner_of,
+    main,
+    resume,
+    train,
+    whole_state,
+)
 from tiny_batches import make_batch, make_call, make_trajectory, pack
 
 from quartet.config import Runtime
@@ -19,26 +27,20 @@ from quartet.train.checkpoint.files import load_checkpoint
 from quartet.train.packing.rows import in_chunks, own_chunks, share_prompts
 from quartet.train.ranks.base import Ranks
 from quartet.train.ranks.fsdp import exchange_timeouts, is_of_a_connection, is_shared
+from tests.warm_process import run_warm
 
-PROGRAM = Path(__file__).with_name("sharded_steps.py")
 SIZES = [pytest.param(2, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.campaign)]
 
 
 @pytest.fixture(scope="session")
 def trained(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Callable[[int], Path]:
     """Return the folder of what so many gloo processes computed: `(processes)`."""
-
-    def compute(size: int, folder: Path) -> None:
-        folder.mkdir()
-        run_program(size, folder)
-
-    return lambda size: made_once(f"ranks-{size}", lambda folder: compute(size, folder))
+    return lambda size: made_once(f"ranks-{size}", lambda folder: run_ranks(folder, main, size, folder))
 
 
-def run_program(*arguments: object) -> None:
-    command = [sys.executable, str(PROGRAM), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert not done.returncode, done.stderr
+def run_ranks(folder: Path, function: Callable[..., None], *arguments: object) -> None:
+    folder.mkdir(exist_ok=True)
+    assert run_warm(folder / "log", function, *arguments) == 0, (folder / "log").read_text()
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -101,7 +103,7 @@ def test_several_processes_resume_from_the_shards_of_another_number(
     trained: Callable[[int], Path], saved: int, resumed: int
 ) -> None:
     folder = trained(saved)
-    run_program(resumed, folder, saved)
+    run_ranks(folder, resume, resumed, folder, saved)
     for name in SAVED_CASES:
         state = load_file(folder / f"{name}.state.0.safetensors")
         for rank in range(resumed):
