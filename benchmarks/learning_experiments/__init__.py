@@ -11,6 +11,7 @@ NAMES = (
     "dr_grpo",
     "dapo",
     "lag",
+    "history",
     "rift",
     "lite_ppo",
     "turn_ppo",

@@ -102,7 +102,9 @@ def test_an_experiment_compares_recipes_and_claims_what_it_measures(name: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.campaign] * (name == "history")) for name in NAMES]
+)
 def test_a_run_with_a_tiny_budget_measures_every_figure(name: str):
     experiment = find(name)()
     experiment.budget_tokens = 400

@@ -89,8 +89,9 @@ class Desktop:
         while deadline.left():
             self.screen.display.sync()
             busy, activity = self._processes.activity(without=self._server)
-            probe = activity, self.screen.windows(), self.screen.frame()
-            if not busy and probe == last:
+            # While a process runs, reading windows and pixels would only take processor time from it.
+            probe = None if busy else (activity, self.screen.windows(), self.screen.frame())
+            if probe is not None and probe == last:
                 return True
             last = probe
             time.sleep(PROBE_SECONDS)
