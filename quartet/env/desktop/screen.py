@@ -54,11 +54,12 @@ class Screen:
         found = []
         for window in self.root.query_tree().children:
             try:
-                attributes, box = window.get_attributes(), window.get_geometry()
+                attributes = window.get_attributes()
+                if attributes.override_redirect and attributes.map_state == X.IsViewable:
+                    box = window.get_geometry()
+                    found.append((box.x, box.y, box.width, box.height))
             except XError:
                 continue  # it was closed meanwhile
-            if attributes.override_redirect and attributes.map_state == X.IsViewable:
-                found.append((box.x, box.y, box.width, box.height))
         return found
 
     def managed(self) -> bool:
@@ -92,4 +93,4 @@ class Screen:
         return found.value if found else ()
 
     def _atom(self, name: str) -> int:
-        return self.display.intern_atom(name)
+        return self.display.get_atom(name)  # which keeps them, unlike `intern_atom`
