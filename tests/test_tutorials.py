@@ -24,14 +24,7 @@ PRINTED = {
     "6_from_laptop_to_cluster": r"one-process .*lost 0.*processes .*lost 0.*two-engines .*lost 0",
 }
 
-SHORTER = {
-    "1_first_run": {
-        "control.rollouts_per_group=8": "control.rollouts_per_group=2",
-        "train.max_train_steps=12": "train.max_train_steps=1",
-        "evaluation.episodes_per_family=4": "evaluation.episodes_per_family=1",
-    },
-    "4_own_rollout_strategy": {"train.max_train_steps=3": "train.max_train_steps=1"},
-}
+SHORTER = {"4_own_rollout_strategy": {"train.max_train_steps=3": "train.max_train_steps=1"}}
 """Settings of tutorials, and those with which all their code runs, though without what they would learn."""
 RUN_AS_A_SCRIPT = "3_own_credit_and_loss"
 """The tutorial that `make test` runs in full, as a process of its own; the campaigns run all of them so."""
@@ -55,8 +48,8 @@ def test_queries_of_the_tutorial_read_the_ledger_of_any_run(recorded_run, monkey
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHORTER)
 def test_shortened_tutorial_prints_its_result(name, tmp_path, monkeypatch, capsys):
-    """In this process. The third runs in full below. What the others show has other tests: own environments, ways to
-    run the modules, and the queries above."""
+    """In this process. The third runs in full below. What the others show has other tests: a first run, own
+    environments, ways to run the modules, and the queries above."""
     monkeypatch.chdir(tmp_path)
     with restored_process(EXAMPLES):
         tutorial = load(name, monkeypatch)

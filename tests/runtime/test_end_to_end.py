@@ -119,7 +119,9 @@ def test_ctrl_c_leaves_no_process_and_the_run_can_be_resumed(tmp_path, bandit_po
     promises_hold(run_dir, summary)
 
 
+@pytest.mark.campaign
 def test_modules_end_with_a_killed_supervisor(tmp_path, bandit_policy):
+    """All five; `test_start_process.py` has the same test of one module, for each way to start it."""
     process = start_run(tmp_path, slow_learner(bandit_policy, max_train_steps=1000))
     wait_for(lambda: train_step(tmp_path / "run") >= 1, process)
     children = psutil.Process(process.pid).children(recursive=True)

@@ -6,7 +6,8 @@ such links to links between pages of the site; a link to source code becomes a l
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -19,8 +20,9 @@ SHOWN = (".py", ".toml", ".js", ".sh")
 """Suffixes of files that get their own page if a page links to them."""
 
 
-def pages_outside() -> dict[str, Path]:
-    """Return the pages from outside of `docs/`, by their location in the site."""
+@cache
+def pages_outside() -> Mapping[str, Path]:
+    """Return the pages from outside of `docs/`, by their location in the site. They are searched for once."""
     found = {f"{name.lower()}.md": ROOT / f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING")}
     found["index.md"] = ROOT / "README.md"
     for page in sorted((ROOT / "recipes").glob("**/README.md")):
@@ -28,11 +30,15 @@ def pages_outside() -> dict[str, Path]:
     return found
 
 
+@cache
+def _named_places() -> Mapping[str, str]:
+    return FOLDERS | {page.relative_to(ROOT).as_posix(): place for place, page in pages_outside().items()}
+
+
 def place_of(path: str) -> str | None:
     """Return the location in the site of a file or folder of the repository; None if it is not in the site."""
-    places = FOLDERS | {page.relative_to(ROOT).as_posix(): place for place, page in pages_outside().items()}
-    if path in places:
-        return places[path]
+    if path in _named_places():
+        return _named_places()[path]
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     return f"source/{path}.md" if path.endswith(SHOWN) and (ROOT / path).is_file() else None
