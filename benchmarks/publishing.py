@@ -46,7 +46,8 @@ def main(dtype: str, as_json: bool) -> None:
 
 
 def measure(dtype: str) -> dict[str, float]:
-    """Return processor seconds, and the share of a train step in which the main thread is blocked."""
+    """Return processor seconds, and shares of those of a train step: for which the main thread is `blocked`, and that
+    threads use `beside` it."""
     learner, branches = _learner(dtype), prepared(shared_prompt(ROLLOUTS))
     update = _seconds(lambda: learner.update(learner.plan(branches, 1, _nothing), _nothing))
     published = copy_to_publish(learner.model, learner.recipe)
@@ -73,6 +74,7 @@ def measure(dtype: str) -> dict[str, float]:
         "write_checkpoint_seconds": round(write, 2),
         "train_steps_per_checkpoint": every,
         "blocked_share": round(blocked / (update + blocked), 4),
+        "beside_share": round((publish + write / every) / (update + blocked), 4),
     }
 
 
