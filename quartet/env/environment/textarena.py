@@ -1,20 +1,14 @@
 """Text games of TextArena, for one player or for several that act in turn."""
 
-import random
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from quartet.config import Recipe
 from quartet.config.section import Positive, Section
 from quartet.env.base import Env, Environment
 from quartet.env.extra import import_extra
+from quartet.env.own_random import OwnRandom
 from quartet.errors import ConfigError, RewardError, nearest
 from quartet.types import Observation, Outcome, StepResult, TakenAction, Task, Text
-
-RANDOM = threading.Lock()
-"""Lock of the module `random`, from whose one global generator all games draw."""
 
 
 class TextArena(Environment):
@@ -86,8 +80,8 @@ class TextArenaSession:
 
     def reset(self, task: Task) -> Observation:
         """Start a game with the task's seed."""
-        self._task, self._game, self._generator = task, self._environment.make(task.family), random.Random(task.seed)
-        with self._randomness():
+        self._task, self._game, self._random = task, self._environment.make(task.family), OwnRandom(task.seed)
+        with self._random.drawing():
             try:
                 self._game.reset(num_players=self._players, seed=task.seed)
             except AssertionError as error:
@@ -103,7 +97,7 @@ class TextArenaSession:
         """Make a move. An invalid move is an error, which ends the game when it is repeated."""
         state, player = self._game.state, self._game.state.current_player_id
         errors = state.error_count
-        with self._randomness():
+        with self._random.drawing():
             done, _ = self._game.step(action)
         invalid = state.error_count > errors or bool(state.game_info[player]["invalid_move"])
         self._moves += not invalid
@@ -147,15 +141,3 @@ class TextArenaSession:
             self._seats.append(player)
         if self._seats[self._moves % self._players :][:1] != [player]:
             raise ConfigError(f"the players of {self._task.family} do not strictly take turns", "choose another game")
-
-    @contextmanager
-    def _randomness(self) -> Iterator[None]:
-        """Let the global generator continue as the generator of this session, so that sessions do not mix."""
-        with RANDOM:
-            others = random.getstate()
-            random.setstate(self._generator.getstate())
-            try:
-                yield
-            finally:
-                self._generator.setstate(random.getstate())
-                random.setstate(others)

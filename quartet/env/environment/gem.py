@@ -1,0 +1,103 @@
+"""Games and problems of GEM (`gem-llm`), for one player."""
+
+from typing import Any
+
+from quartet.config import Recipe
+from quartet.config.section import Positive, Section
+from quartet.env.base import Env, Environment
+from quartet.env.extra import import_extra
+from quartet.env.own_random import OwnRandom
+from quartet.errors import ConfigError, nearest
+from quartet.types import Observation, StepResult, TakenAction, Task, Text
+
+
+class Gem(Environment):
+    """Environments of GEM by their ids, which are the task families."""
+
+    class Settings(Section):
+        ids: list[str]
+        """Ids of environments, for example `game:GuessTheNumber-v0-easy` or `rg:leg_counting`."""
+        options: dict[str, Any] = {}
+        """Keyword arguments of `gem.make`."""
+        history: bool = True
+        """Show in every observation all that the player has read so far; false shows only what is new, for the loop
+        `append`."""
+        turn_limit: Positive | None = None
+        """Turn limit of every family; by default the environment's own, if its id has one."""
+
+    settings: Settings
+    deterministic = True
+    extra = "gem"
+    grammar = "the answer in a box, such as `\\boxed{5}`"
+    source = "Liu et al. 2025, GEM: A Gym for Agentic LLMs"
+    first_settings = {
+        "env": {"ids": ["game:GuessTheNumber-v0-easy"], "screenshots": False},
+        "rollout": {"max_turns": 8, "max_tokens": 64},
+    }
+
+    @classmethod
+    def check(cls, settings: Any, recipe: Recipe) -> None:
+        if not settings.history and recipe.rollout.loop.name != "append":
+            raise ConfigError(
+                f"the loop {recipe.rollout.loop.name!r} shows no earlier observations", "set env.history = true"
+            )
+
+    def families(self) -> list[str]:
+        return self.settings.ids
+
+    def session(self) -> Env:
+        chosen: Any = GemSession(self)
+        return chosen  # its plain functions are called in a thread
+
+    def max_turns(self, family_name: str) -> int | None:
+        return self.settings.turn_limit or self._registry(family_name)[family_name].kwargs.get("max_turns")
+
+    def make(self, family: str) -> Any:
+        """Make an environment without wrappers. Raise `ConfigError` for an unknown id."""
+        self._registry(family)
+        return import_extra("gem", self.extra).make(family, **self.settings.options)
+
+    def _registry(self, family: str) -> dict[str, Any]:
+        import_extra("gem", self.extra)
+        registry = import_extra("gem.envs.registration", self.extra).ENV_REGISTRY
+        if family not in registry:
+            raise ConfigError(f"env.ids: unknown environment {family!r} of GEM", nearest(family, registry))
+        return registry
+
+
+class GemSession:
+    """One session; GEM itself judges invalid responses, most of which end the episode with a negative reward."""
+
+    def __init__(self, environment: Gem) -> None:
+        self._environment = environment
+
+    def reset(self, task: Task) -> Observation:
+        """Start an episode with the task's seed."""
+        self._random, self._read = OwnRandom(task.seed), list[str]()
+        with self._random.drawing():
+            self._game = self._environment.make(task.family)
+            text, info = self._game.reset(seed=task.seed)
+        return self._observe(text, info)
+
+    def step(self, action: str) -> StepResult:
+        """Pass the response to the environment."""
+        with self._random.drawing():
+            text, reward, terminated, truncated, info = self._game.step(action)
+        ended = bool(terminated or truncated)
+        return StepResult(
+            observation=self._observe(text, info),
+            reward=float(reward),
+            terminated=bool(terminated),
+            truncated=bool(truncated and not terminated),
+            info={"success": float(reward) >= 1.0} if ended else {},
+            actions=[TakenAction(action=Text(text=action), canonical=action)],
+        )
+
+    async def close(self) -> None:
+        """Release nothing."""
+
+    def _observe(self, text: str, info: dict[str, Any]) -> Observation:
+        """Return what the player reads, and the environment's request for the next response."""
+        self._read.append(text)
+        shown = self._read if self._environment.settings.history else [text]
+        return Observation(goal="", text="\n".join([*shown, info.get("suffix", "")]).strip())

@@ -1,0 +1,1 @@
+"""Games of TextWorld: their files, and sessions that play them."""
