@@ -1,8 +1,8 @@
 """Environment host: serve the sessions of one environment over OpenEnv's WebSocket protocol.
 
-A connection to `/ws` is one session; `/health` returns the number of sessions. When the connection closes, breaks, or
-is silent for too long, its session is released at once, even during a step, so that a killed worker does not leak an
-environment.
+A connection to `/ws` is one session; `/health` returns the number of sessions, `/schema` the form of messages. When
+the connection closes, breaks, or is silent for too long, its session is released at once, even during a step, so that a
+killed worker does not leak an environment.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import logging
 from contextlib import closing, suppress
 from pathlib import Path
 
+import msgspec
 from aiohttp import WSMsgType, web
 
 from quartet.access.place import THIS_MACHINE, Place, server_tls
@@ -19,13 +20,14 @@ from quartet.config import Recipe
 from quartet.env import make_pool
 from quartet.env.base import EnvPool
 from quartet.env.guarded import GuardedPool
-from quartet.env.protocol import MAX_REQUEST_BYTES, ErrorCode, ErrorData, encode
+from quartet.env.protocol import MAX_REQUEST_BYTES, ErrorCode, ErrorData, StateData, StepData, encode
 from quartet.env.session import HostedSession
 from quartet.ledger import Ledger
 from quartet.telemetry.displays import Displays
 from quartet.telemetry.lanes import Lanes
 from quartet.telemetry.presence import Presence
 from quartet.telemetry.record import Recorder
+from quartet.types import Observation
 
 LOG = logging.getLogger(__name__)
 REPORT_SECONDS = 0.5
@@ -48,13 +50,17 @@ class EnvHost:
         recorder: Recorder | None = None,
         displays: Displays | None = None,
         place: Place = THIS_MACHINE,
+        first_family: str = "",
     ) -> None:
+        """Describe the host. A reset without a family, as of OpenEnv's clients, starts a task of `first_family`."""
         self._pool, self._name, self._capacity = GuardedPool(pool), name, capacity
+        self._first_family = first_family
         self._step_timeout_seconds = step_timeout_seconds
         self._idle_timeout_seconds = idle_timeout_seconds
         self._recorder, self._lanes, self._displays = recorder, Lanes("session"), displays
         app = web.Application()
-        app.add_routes([web.get("/ws", self._serve), web.get("/health", self._health)])
+        routes = {"/ws": self._serve, "/health": self._health, "/schema": self._schema}
+        app.add_routes([web.get(path, handler) for path, handler in routes.items()])
         self._server = RunServer(app, token=token, name="the environment host", setting="runtime.env", place=place)
         self._handlers: set[asyncio.Task[object]] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -78,7 +84,13 @@ class EnvHost:
         await self._pool.close()
 
     async def _health(self, _: web.Request) -> web.Response:
-        return web.json_response({"sessions": self.sessions, "capacity": self._capacity, "env": self._name})
+        counts = {"sessions": self.sessions, "capacity": self._capacity}
+        return web.json_response({"status": "healthy", "env": self._name, **counts})
+
+    async def _schema(self, _: web.Request) -> web.Response:
+        """Return the JSON Schemas of messages under OpenEnv's names for them."""
+        kinds = {"action": StepData, "observation": Observation, "state": StateData}
+        return web.json_response({name: _schema_of(kind) for name, kind in kinds.items()})
 
     async def _serve(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(timeout=CLOSE_TIMEOUT_SECONDS, max_msg_size=MAX_REQUEST_BYTES)
@@ -91,7 +103,9 @@ class EnvHost:
         handler = asyncio.current_task()
         assert handler is not None
         with self._lanes.take() as lane:
-            session = HostedSession(self._pool, self._step_timeout_seconds, self._recorder, lane, self._displays)
+            session = HostedSession(
+                self._pool, self._step_timeout_seconds, self._recorder, lane, self._displays, self._first_family
+            )
             self._handlers.add(handler)
             try:
                 await self._converse(socket, session)
@@ -119,6 +133,12 @@ class EnvHost:
             if answer is None:
                 return
             await socket.send_str(answer)
+
+
+def _schema_of(kind: type[msgspec.Struct]) -> dict[str, object]:
+    """Return the JSON Schema of a record, whose own fields are at the top, as pydantic writes it."""
+    (top,), parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    return {**parts[top["$ref"].rpartition("/")[2]], "$defs": parts}
 
 
 async def run_env_host(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module: str = "env") -> None:

@@ -3,23 +3,29 @@
 A connection to `/ws` is one session. The client sends `reset`, `step`, `state` or `close`. Every message but `close`
 gets exactly one answer: `observation`, `state` or `error`. At most one request is in flight, so requests have no ids.
 An error does not end the session. Quartet extends the protocol by a request `snapshot` with an answer `snapshot`, by
-the field `actions` of `step`, by fields of `reset`, `state` and `error`, and by the key `quartet` of `metadata`. A
-client first sends `state`, to compare versions of Quartet.
+the field `actions` of `step`, by fields of `reset`, `state` and `error`, and by the key `quartet` of `metadata`.
+Quartet's client first sends `state`, to compare versions of Quartet. OpenEnv's own clients need none of the extensions:
+they may leave out every field of `reset`.
 """
 
 import math
+import random
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
+from quartet import config
 from quartet.types import Action, Observation, StepResult, TakenAction, Task
 
 MAX_SNAPSHOT_BYTES = 16 << 20
 """Maximum size of a stored state; in JSON it is a third larger."""
 MAX_REQUEST_BYTES = 24 << 20
 """Maximum size of a client's message. The largest message is a reset to a stored state."""
+
+
+FIRST_HELD_OUT_SEED: int = config.Evaluation().first_seed
 
 
 class ErrorCode(StrEnum):
@@ -48,17 +54,21 @@ class ResetData(Struct, kw_only=True):
     """OpenEnv's reset fields (`seed`, `episode_id`), and the other fields of a `Task`."""
 
     env: str = ""
-    family: str
-    seed: int = 0
+    family: str = ""
+    """Task family; if empty, the first of the host."""
+    seed: int | None = None
+    """Seed of the task; null draws a training seed."""
     params: dict[str, Any] = field(default_factory=dict)
-    episode_id: str = ""
+    episode_id: str | None = None
     trace: str = ""
     """Trace of the spans that the host records for the episode; empty to record none."""
     snapshot: bytes | None = None
     """Stored state in which the episode starts, from the answer to `snapshot`; null to start with a normal reset."""
 
-    def task(self) -> Task:
-        return Task(env=self.env, family=self.family, seed=self.seed, params=self.params)
+    def task(self, first_family: str) -> Task:
+        """Return the task; the client may leave its family and seed open."""
+        seed = random.randrange(FIRST_HELD_OUT_SEED) if self.seed is None else self.seed
+        return Task(env=self.env, family=self.family or first_family, seed=seed, params=self.params)
 
 
 class StepData(Struct, omit_defaults=True):

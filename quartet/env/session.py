@@ -49,10 +49,12 @@ class HostedSession:
         recorder: Recorder | None = None,
         lane: str = "",
         displays: Displays | None = None,
+        first_family: str = "",
     ) -> None:
         """Make a session without an environment. With a recorder, every request is recorded as a span in the row `lane`
-        of the timeline; with `displays`, its observations are shown under that name."""
-        self._pool, self._timeout_seconds = pool, timeout_seconds
+        of the timeline; with `displays`, its observations are shown under that name. A reset without a family starts a
+        task of `first_family`."""
+        self._pool, self._timeout_seconds, self._first_family = pool, timeout_seconds, first_family
         self._recorder, self._lane, self._trace = recorder, lane, ""
         self._displays = displays
         self._env: Env | None = None
@@ -98,9 +100,10 @@ class HostedSession:
 
     async def _reset(self, data: ResetData) -> ObservationData:
         self._in_episode, self._trace = False, data.trace
-        observation = await self._call("reset", self._start(data), task=data.episode_id)
+        episode_id = data.episode_id or ""
+        observation = await self._call("reset", self._start(data), task=episode_id)
         self._in_episode = True
-        self._state = structs.replace(self._state, episode_id=data.episode_id, step_count=0)
+        self._state = structs.replace(self._state, episode_id=episode_id, step_count=0)
         self._show(observation)
         return ObservationData(observation=observation)
 
@@ -108,11 +111,18 @@ class HostedSession:
         """Begin an episode. An environment that died since the last episode is replaced, which loses no episode."""
         if self._env is not None:
             try:
-                return await _begin(self._env, data)
+                return await self._begin(self._env, data)
             except EnvError:
                 await self.close()
         self._env = await self._pool.acquire()
-        return await _begin(self._env, data)
+        return await self._begin(self._env, data)
+
+    async def _begin(self, env: Env, data: ResetData) -> Observation:
+        """Begin an episode, in a stored state if the client sends one."""
+        task = data.task(self._first_family)
+        if data.snapshot is None:
+            return await env.reset(task)
+        return await restorable(env).restore(task, data.snapshot)
 
     async def _step(self, data: StepData) -> ObservationData:
         env = self._running()
@@ -172,10 +182,3 @@ class HostedSession:
         if self._recorder is None:
             return nullcontext()
         return self._recorder.span(activity, lane=self._lane, trace=self._trace, task=task)
-
-
-async def _begin(env: Env, data: ResetData) -> Observation:
-    """Begin an episode, in a stored state if the client sends one."""
-    if data.snapshot is None:
-        return await env.reset(data.task())
-    return await restorable(env).restore(data.task(), data.snapshot)

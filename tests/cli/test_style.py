@@ -17,7 +17,7 @@ from quartet.ledger import Ledger
 from quartet.telemetry.record import Recorder
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
-WITHOUT_JSON = {"view", "env play", "join", "completion", "deploy"}
+WITHOUT_JSON = {"view", "env play", "env serve", "join", "completion", "deploy"}
 """The first three serve until they are stopped, the last two print a file."""
 
 

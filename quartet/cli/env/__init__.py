@@ -1,4 +1,4 @@
-"""`quartet env`: make, check, compare, play and list environments."""
+"""`quartet env`: make, check, compare, play, serve and list environments."""
 
 import click
 
@@ -7,13 +7,14 @@ from quartet.cli.env.compare import compare
 from quartet.cli.env.listing import list_
 from quartet.cli.env.new import new
 from quartet.cli.env.play import play
+from quartet.cli.env.serve import serve
 from quartet.cli.group import CommandGroup
 
 
 @click.group(name="env", cls=CommandGroup)
 def command() -> None:
-    """Make, check, compare, play and list environments."""
+    """Make, check, compare, play, serve and list environments."""
 
 
-for part in (new, check, compare, play, list_):
+for part in (new, check, compare, play, serve, list_):
     command.add_command(part)

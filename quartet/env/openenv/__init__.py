@@ -1,0 +1,1 @@
+"""Servers of OpenEnv as an environment: the connection, and its sessions."""
