@@ -1,0 +1,58 @@
+"""The loop `dialogue`: an agent and a policy as its user, each with a conversation of its own."""
+
+from itertools import pairwise
+
+from scripted_engine import ScriptedEngine, make_tokenizer
+
+from quartet.actions.taken import canonical
+from quartet.config import Loop
+from quartet.env.retail.session import RetailSession
+from quartet.env.retail.tasks import scenario_of
+from quartet.policy.renderer import Renderer
+from quartet.registry import build
+from quartet.rollout.client import ModelClient
+from quartet.rollout.loop.base import Limits
+from quartet.types import Sampling, Status, Task, Trajectory
+
+TOKENIZER = make_tokenizer()
+TASK = Task(env="retail", family="return_1", seed=0)
+SCENARIO = scenario_of(TASK)
+CALL = canonical(SCENARIO.calls[0])
+
+
+async def converse(agent: list[str], user: list[str], max_turns: int = 8) -> list[Trajectory]:
+    engines = {
+        name: ScriptedEngine(TOKENIZER, lambda _, index, script=script: script[index])
+        for name, script in (("agent", agent), ("user", user))
+    }
+    models = {
+        name: ModelClient(engine, Renderer(TOKENIZER), sampling=Sampling(), conversation=name, policy=name)
+        for name, engine in engines.items()
+    }
+    limits = Limits(max_turns=max_turns, max_tokens=200, timeout_seconds=30.0)
+    return await build(Loop(name="dialogue")).run(TASK, RetailSession(policy_as_user=True), models, limits)
+
+
+async def test_both_speak_in_their_own_conversations_and_share_the_reward():
+    agent, user = await converse(["Which item?", CALL, "It is done."], ["The lamp.", "Thanks. ###STOP###"])
+    assert [(one.role, one.part, one.policy) for one in (agent, user)] == [
+        ("agent", "agent", "agent"),
+        ("user", "user", "user"),
+    ]
+    for one in (agent, user):
+        assert (one.status, one.rewards, one.success) == (Status.COMPLETED, {"task": 1.0}, True)
+        for before, after in pairwise(one.calls):
+            so_far = before.prompt_ids + before.response_ids
+            assert after.prompt_ids[: len(so_far)] == so_far, "one branch"
+    read = TOKENIZER.decode(agent.calls[-1].prompt_ids)
+    assert "Which item?" in read and "The lamp." in read and "You are a customer" not in read
+    heard = TOKENIZER.decode(user.calls[-1].prompt_ids)
+    assert "You are a customer" in heard and "It is done." in heard and "return_items" not in heard
+    assert [turn.response for turn in user.turns] == ["The lamp.", "Thanks. ###STOP###"]
+
+
+async def test_the_limit_counts_the_agent_s_turns_and_a_wrong_end_is_no_success():
+    agent, user = await converse(["Which item?"] * 3, ["The lamp."] * 3, max_turns=3)
+    assert (agent.status, len(agent.turns), len(user.turns)) == (Status.TRUNCATED_TURNS, 3, 3)
+    agent, user = await converse(["It is done."], ["###STOP###"])
+    assert (agent.status, agent.reward, agent.success, user.success) == (Status.COMPLETED, 0.0, False, False)
