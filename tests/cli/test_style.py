@@ -18,7 +18,7 @@ from quartet.telemetry.record import Recorder
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
 WITHOUT_JSON = {"view", "env play", "env serve", "join", "completion", "deploy"}
-"""The first three serve until they are stopped, the last two print a file."""
+"""The first four serve until they are stopped, the last two print a file."""
 
 
 def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:

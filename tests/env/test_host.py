@@ -252,7 +252,7 @@ async def test_a_full_host_says_so_and_a_leaving_client_makes_room():
                     "data": {"message": "all 1 sessions are taken", "code": "CAPACITY_REACHED"},
                 }
             async with ClientSession(headers=bearer(TOKEN)) as http, http.get(f"{host.url}/health") as health:
-                assert await health.json() == {"sessions": 1, "capacity": 1, "env": "bandit"}
+                assert await health.json() == {"status": "healthy", "sessions": 1, "capacity": 1, "env": "bandit"}
         await until(lambda: host.sessions == 0)
 
 
