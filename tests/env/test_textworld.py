@@ -93,9 +93,9 @@ def test_unknown_families_and_arguments_are_errors_with_advice():
         environment.session().reset(task("x"))
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 async def test_it_passes_all_checks(monkeypatch):
     monkeypatch.setattr("quartet.env.checks.cost.SECONDS", 0.05)
-    env = config.Env(name="textworld", sessions=2, games={"coins": GAMES["coins"]}, step_timeout_seconds=120.0)
+    env = config.Env(name="textworld", sessions=2, games={"coins": GAMES["coins"]}, step_timeout_seconds=900.0)
     results = await check_environment(env, range(1), lambda _: None)
     assert [result for result in results if not result.passed] == []
