@@ -49,9 +49,9 @@ def covers(named: str, setting: str) -> bool:
 
 
 def states(cell: str, value: Any) -> bool:
-    """Return whether a cell has a name, a number, or the names of a list of parts."""
+    """Return whether a cell has a name, a number, or those of a list, whose parts have names."""
     if isinstance(value, list):
-        return all(states(cell, part if isinstance(part, str) else part["name"]) for part in value)
+        return all(states(cell, part["name"] if isinstance(part, dict) else part) for part in value)
     return value in cell if isinstance(value, str) else float(value) in map(float, NUMBER.findall(cell))
 
 
