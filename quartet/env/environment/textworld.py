@@ -19,7 +19,7 @@ class TextWorld(Environment):
         games: dict[str, str] = {"coin_collector": "tw-coin_collector --level 5"}
         """Task families, each with the arguments of `tw-make`, for example `custom --world-size 3 --quest-length 4`."""
         shown: list[Literal["description", "inventory", "admissible_commands"]] = []
-        """What every observation shows after the game's answer: the room, the things that the player has, and the
+        """Parts that every observation shows after the game's answer: the room, the things that the player has, and the
         commands that are possible now."""
         progress_reward: float = 0.0
         """Reward of a command that shortens the way to the end, and penalty of one that makes it longer."""

@@ -107,7 +107,7 @@ class RetailSession:
         return _continued([Message("user", text)], "agent", [record])
 
     def _ended(self, scenario: Scenario, records: list[TakenAction]) -> StepResult:
-        """Reward the end of the dialogue: 1 if the shop is as wanted, and the customer has been told what was asked."""
+        """Reward the end of the dialogue: 1 if the shop is as wanted, and the messages have what the customer asked for."""
         said = _plain(" ".join(self._said))
         success = self._shop == scenario.goal and all(_plain(output) in said for output in scenario.outputs)
         return StepResult(

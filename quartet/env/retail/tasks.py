@@ -24,7 +24,7 @@ class Scenario(Struct, frozen=True):
     opening: str
     """The customer's first message."""
     facts: dict[str, str]
-    """What the customer answers, by the word that asks for it."""
+    """Answers of the customer, by the word that asks for them."""
     calls: list[ToolCall]
     """Calls that change the shop as the customer wants."""
     outputs: list[str] = []
