@@ -79,6 +79,12 @@ KINDS: Mapping[str, Kind] = {
         "how much of the past a prompt shows",
         "worker",
     ),
+    "guidance": Kind(
+        "quartet.rollout.guidance",
+        "quartet.rollout.guidance.base:Guidance",
+        "what advice a guided rollout reads",
+        "worker",
+    ),
     "brancher": Kind(
         "quartet.rollout.brancher",
         "quartet.rollout.brancher.base:Brancher",

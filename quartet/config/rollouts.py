@@ -107,6 +107,15 @@ class Brancher(Choice):
     """Maximum number of forks by the brancher in a group, over all rollouts of the group."""
 
 
+class Guidance(Choice):
+    """Advice in the prompts of guided rollouts."""
+
+    kind = "guidance"
+    name: str = "none"
+    """Name of the guidance: `quartet parts guidance` lists them. Control decides which rollouts are guided, for example
+    the allocator `guided` after a group of failures. Their tokens are trained after prompts without the advice."""
+
+
 class Rollout(Section):
     """Rollout service: workers, agent loop, sampling, leases."""
 
@@ -116,6 +125,8 @@ class Rollout(Section):
     """Conversion of observations to prompts and of responses to actions."""
     history: History = History()
     """Choice of the earlier turns that a prompt shows, for the loop `screens`."""
+    guidance: Guidance = Guidance()
+    """Advice in the prompts of guided rollouts, which is left out in training."""
     actions: ActionFormat = ActionFormat()
     """Notation of actions in responses, and the coordinate frame of their places."""
     system_prompt: str | None = None

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from quartet.ledger.blobs import Blob, BlobStore, DamagedBlobError
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import HAS_BEGINNING, rollouts
-from quartet.types import Beginning, Call, FinishReason, Fork, RolloutLease, TokenColumns
+from quartet.types import Beginning, Call, FinishReason, Fork, RolloutLease, Root, TokenColumns
 
 
 class Child(NamedTuple):
@@ -46,16 +46,16 @@ def pack_child(blobs: BlobStore, place: Fork, beginning: Beginning) -> Child:
     return Child(place, blobs.pack_shared(msgspec.msgpack.encode(beginning)), deletions)
 
 
-def write_child(blobs: BlobStore, connection: Connection, child: Child | None) -> dict[str, int | str]:
-    """Store the beginning of a new rollout; return the columns of the rollout's row that refer to it."""
-    if child is None:
-        return {}
-    blobs.write_shared(connection, [child.beginning], child.deletions)
+def write_beginning(blobs: BlobStore, connection: Connection, one: Child | Root) -> dict[str, int | str | bool]:
+    """Store the beginning of a new child. Return the columns of the new rollout's row that say how it begins."""
+    if isinstance(one, Root):
+        return {"guided": one.guided}
+    blobs.write_shared(connection, [one.beginning], one.deletions)
     return {
-        "parent_id": child.place.rollout_id,
-        "parent_call": child.place.call_index,
-        "beginning": child.beginning.digest,
-        "beginning_bytes": len(child.beginning.data),
+        "parent_id": one.place.rollout_id,
+        "parent_call": one.place.call_index,
+        "beginning": one.beginning.digest,
+        "beginning_bytes": len(one.beginning.data),
     }
 
 
@@ -84,8 +84,10 @@ def delete_unused(db: RunDatabase, digests: set[str]) -> int:
     return len(unreferenced)
 
 
-def discard(db: RunDatabase, children: Iterable[Child | None]) -> None:
+def discard(db: RunDatabase, children: Iterable[Child | Root]) -> None:
     """Delete the files of children that were not queued: a large beginning is written before its row."""
-    large = {child.beginning.digest for child in children if child and not child.beginning.in_database}
+    large = {
+        child.beginning.digest for child in children if isinstance(child, Child) and not child.beginning.in_database
+    }
     if large:
         delete_unused(db, large)

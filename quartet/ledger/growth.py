@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.errors import LedgerError
-from quartet.ledger.beginnings import Child, pack_child, shared_calls, write_child
+from quartet.ledger.beginnings import Child, pack_child, shared_calls, write_beginning
 from quartet.ledger.group_rows import ROUND_HAS_ENDED
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import groups, rollouts, trajectories
@@ -19,12 +19,12 @@ from quartet.ledger.trajectory_rows import final_record
 from quartet.types import Beginning, Fork, GroupState, RolloutState, Root
 
 
-def packed_child(db: RunDatabase, group_id: int, one: Root | Fork) -> Child | None:
-    """Return the child to queue, packed outside of any transaction, or None for a rollout that begins with a reset.
+def packed_child(db: RunDatabase, group_id: int, one: Root | Fork) -> Child | Root:
+    """Return the rollout to queue: a child packed outside of any transaction, or a rollout that begins with a reset.
     Raises `LedgerError` if the fork names a rollout of another group, a rollout without a record, or a call that the
     rollout does not have."""
     if isinstance(one, Root):
-        return None
+        return one
     with db.read() as connection:
         parent = sa.select(rollouts.c.id).where(rollouts.c.id == one.rollout_id, rollouts.c.group_id == group_id)
         known = connection.execute(parent).first() is not None
@@ -37,7 +37,7 @@ def packed_child(db: RunDatabase, group_id: int, one: Root | Fork) -> Child | No
     return pack_child(db.store.blobs, one, Beginning(calls=shared_calls(record.calls, one.call_index)))
 
 
-def grow(db: RunDatabase, connection: Connection, group_id: int, wanted: Sequence[Child | None]) -> list[int]:
+def grow(db: RunDatabase, connection: Connection, group_id: int, wanted: Sequence[Child | Root]) -> list[int]:
     """Queue new members of a group and return their ids; queue none if the group is not open. The group's deadline
     restarts at the first lease of a new member."""
     count = len(wanted)
@@ -50,8 +50,8 @@ def grow(db: RunDatabase, connection: Connection, group_id: int, wanted: Sequenc
     queued = {"group_id": group_id, "purpose": row.purpose, "state": RolloutState.QUEUED}
     new, blobs = sa.insert(rollouts).returning(rollouts.c.id), db.store.blobs
     return [
-        connection.execute(new, queued | {"index": index} | write_child(blobs, connection, child)).scalar_one()
-        for index, child in enumerate(wanted, start=row.num_rollouts - count)
+        connection.execute(new, queued | {"index": index} | write_beginning(blobs, connection, one)).scalar_one()
+        for index, one in enumerate(wanted, start=row.num_rollouts - count)
     ]
 
 

@@ -65,6 +65,7 @@ def lease_of(row: Any, run_seed: int) -> RolloutLease:
         failures=row.failures,
         partial=row.partial,
         beginning=row.beginning,
+        guided=row.guided,
         parent=None if row.parent_id is None else Fork(rollout_id=row.parent_id, call_index=row.parent_call),
     )
 

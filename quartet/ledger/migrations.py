@@ -122,6 +122,8 @@ MIGRATIONS: dict[int, tuple[str | dict[str, str], ...]] = {
         "ALTER TABLE modules ADD COLUMN capacity INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE modules ADD COLUMN live_until FLOAT",
     ),
+    # Guided rollouts. Records of observations and prompts got fields with defaults.
+    7: ("ALTER TABLE rollouts ADD COLUMN guided BOOLEAN NOT NULL DEFAULT FALSE",),
 }
 """Schema version -> SQL statements that migrate a ledger from this version to the next. A statement may differ by SQL
 dialect."""

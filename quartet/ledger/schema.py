@@ -20,13 +20,14 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     literal_column,
     text,
 )
 
 from quartet.types import MAIN, Purpose
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """Schema version. Increment it on any change of a table or of the record format, and add a step to `migrations.py`.
 Ledgers of a newer version are refused."""
 
@@ -163,6 +164,7 @@ rollouts = Table(
     Column("parent_call", Integer),  # index of the last call that it shares with its parent
     Column("beginning", Text, nullable=False, server_default=""),  # blob of what a child begins with, until it ends
     Column("beginning_bytes", Integer, nullable=False, server_default="0"),  # size of that blob
+    Column("guided", Boolean, nullable=False, server_default=false()),  # its prompts contain guidance
     Column("partial", Text, nullable=False, default=""),  # blob of the calls that its next attempt continues from
     Column("worker", Text, nullable=False, default=""),
     Column("deadline", Float),  # of the lease, by `Ledger.now`

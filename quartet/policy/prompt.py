@@ -7,7 +7,7 @@ TURN_FORMAT = 1
 
 
 def turn_text(observation: Observation, actions: list[str]) -> str:
-    """Return the goal, the text of the page, the actions so far (oldest first), and the last error.
+    """Return the goal with its guidance, the text of the page, the actions so far (oldest first), and the last error.
 
     The actions are at the end, near the response, since the next action usually depends on the previous one.
 
@@ -15,7 +15,8 @@ def turn_text(observation: Observation, actions: list[str]) -> str:
     'Press next.\\nbutton next [2]\\ndid click ok [1]'
 
     """
-    lines = [observation.goal, observation.text, *(f"did {action}" for action in actions)]
+    goal = f"{observation.goal} {observation.guidance}".strip() if observation.guidance else observation.goal
+    lines = [goal, observation.text, *(f"did {action}" for action in actions)]
     if observation.error:
         lines.append(f"error {observation.error}")
     return "\n".join(lines)

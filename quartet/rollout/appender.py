@@ -74,12 +74,14 @@ class Appender:
 
 
 def _score(lease: RolloutLease, trajectory: Trajectory) -> dict[str, float]:
-    """Return the metrics `reward` and `success`, named `evaluation_...` for evaluations; {} for a status that does not
-    count."""
+    """Return the metrics `reward` and `success`, named `evaluation_...` for evaluations and `guided_...` for guided
+    rollouts; {} for a status that does not count."""
     if not trajectory.status.countable:
         return {}
     score = {"reward": trajectory.reward, "success": float(trajectory.success)}
     if lease.purpose is not Purpose.TRAIN:
         return {f"evaluation_{name}": value for name, value in score.items()}
+    if lease.guided:
+        return {f"guided_{name}": value for name, value in score.items()}
     cut_off = trajectory.status in (Status.TRUNCATED_TURNS, Status.TRUNCATED_TOKENS)
     return score | {"truncated": float(cut_off)}

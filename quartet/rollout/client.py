@@ -117,7 +117,7 @@ class ModelClient:
             conversation=self._conversation,
         )
         with self._flight(request.request_id):
-            call = await self._sample(request, key, known)
+            call = await self._sample(request, key, prompt.train_ids, known)
         if call.finish_reason is FinishReason.ABORT:
             if self._in_flight:  # the record of the recalled attempt must have the tokens of the other calls, too
                 await asyncio.wait(self._in_flight.values())
@@ -126,7 +126,9 @@ class ModelClient:
             await self._on_call(call, [earlier for earlier in self.calls if earlier is not call])
         return call
 
-    async def _sample(self, request: GenerateRequest, key: str, known: Call | None) -> Call:
+    async def _sample(
+        self, request: GenerateRequest, key: str, train_prompt_ids: list[int], known: Call | None
+    ) -> Call:
         """Sample the rest of a response, and record the call."""
         begun = known.response if known else TokenColumns()
         result = begun + await self._ask(rest_of(request, begun))
@@ -134,6 +136,7 @@ class ModelClient:
             key=key,
             policy=self.policy,
             prompt_ids=request.prompt_ids,
+            train_prompt_ids=train_prompt_ids,
             media=request.media,
             response=result.tokens,
             borrowed=known.borrowed if known else 0,

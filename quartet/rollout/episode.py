@@ -4,12 +4,14 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from copy import copy
+from typing import Self
 
 from msgspec.structs import replace
 
 from quartet.actions.taken import taken_action
 from quartet.env.base import Env
-from quartet.errors import PromptTooLongError
+from quartet.errors import ConfigError, PromptTooLongError
 from quartet.rollout.client import ModelClient
 from quartet.rollout.loop.base import Limits
 from quartet.types import Call, Observation, Outcome, Prompt, Status, StepResult, Task, Trajectory, Turn
@@ -45,14 +47,35 @@ class Episode:
     async def _take_turns(self, build_prompt: BuildPrompt) -> Status:
         observation = self._seen = await self._env.reset(self.task)
         for _ in range(self._limits.max_turns):
-            prompt = build_prompt(self, observation)
-            result = await self.take_turn(observation, await prompt if isinstance(prompt, Awaitable) else prompt)
+            result = await self.take_turn(observation, await self._prompt(build_prompt, observation))
             if result.terminated:
                 return Status.COMPLETED
             if result.truncated:
                 break
             observation = result.observation
         return Status.TRUNCATED_TURNS
+
+    async def _prompt(self, build_prompt: BuildPrompt, observation: Observation) -> Prompt:
+        """Return the prompt for an observation. In a guided rollout it names the ids that are trained instead."""
+        prompt = await _built(build_prompt(self, observation))
+        if not observation.guidance and not any(call.train_prompt_ids for call in self.model.calls):
+            return prompt
+        if prompt.media:
+            raise ConfigError(
+                "guidance was added to a prompt with pictures, whose places differ in the prompt that is trained",
+                "set rollout.guidance = 'none', or env.screenshots = false",
+            )
+        trained = await _built(build_prompt(self._without_guidance(), replace(observation, guidance="")))
+        return prompt if trained.ids == prompt.ids else replace(prompt, train_ids=trained.ids)
+
+    def _without_guidance(self) -> Self:
+        """Return a copy from which the next prompt can be built as if no guidance had been given. It must not
+        sample."""
+        bare = copy(self)
+        bare.model = copy(self.model)
+        bare.model.calls = [replace(call, prompt_ids=call.trained_prompt_ids) for call in self.model.calls]
+        bare.turns = [replace(turn, observation=replace(turn.observation, guidance="")) for turn in self.turns]
+        return bare
 
     async def take_turn(self, observation: Observation, prompt: Prompt | list[int]) -> StepResult:
         """Generate a response to the observation, act, and record the turn."""
@@ -108,6 +131,12 @@ async def ended(turns: Awaitable[Status], limits: Limits) -> tuple[Status, float
             raise
         status = Status.TRUNCATED_TIME
     return status, time.monotonic() - started
+
+
+async def _built(prompt: Prompt | list[int] | Awaitable[Prompt]) -> Prompt:
+    """Wait for a prompt that a coroutine builds; make a prompt of token ids alone."""
+    prompt = await prompt if isinstance(prompt, Awaitable) else prompt
+    return prompt if isinstance(prompt, Prompt) else Prompt(prompt)
 
 
 def actions_of(turns: Sequence[Turn]) -> list[str]:

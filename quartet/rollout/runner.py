@@ -33,6 +33,8 @@ from quartet.rollout.blind_env import BlindEnv
 from quartet.rollout.client import Model, ModelClient, call_seed, nothing
 from quartet.rollout.forking import Forking
 from quartet.rollout.formatted_env import FormattedEnv
+from quartet.rollout.guidance.base import Guidance
+from quartet.rollout.guided_env import GuidedEnv
 from quartet.rollout.loop.base import AgentLoop, Limits
 from quartet.rollout.watch import Watch, WatchedEngine, WatchedEnv
 from quartet.telemetry.record import Recorder
@@ -54,6 +56,7 @@ class RolloutRunner:
         self._recorder = recorder
         self._loop: AgentLoop = build(recipe.rollout.loop, build(recipe.rollout.history))
         self._actions: ActionFormat = build(recipe.rollout.actions)
+        self._guidance: Guidance = build(recipe.rollout.guidance, recipe)
         self._forking = Forking(recipe, ledger)
         self._appender = Appender(recipe, ledger, recorder)
         self._attempts: dict[tuple[int, int], Attempt] = {}  # by rollout and attempt, as attempts may overlap
@@ -171,7 +174,8 @@ class RolloutRunner:
         shown = BlindEnv(session) if lease.tag.endswith(BLIND) else session
         formatted = FormattedEnv(shown, self._actions, renderer)
         attempt.session = self._forking.session(WatchedEnv(formatted, attempt.watch), attempt.parent_state)
-        trajectories = await self._loop.run(lease.task, attempt.session, attempt.models, limits)
+        session = GuidedEnv(attempt.session, self._guidance) if lease.guided else attempt.session
+        trajectories = await self._loop.run(lease.task, session, attempt.models, limits)
         _check_parts(trajectories, attempt.models)
         unasked = any(model.has_unasked_calls_of_its_parent for model in attempt.models.values())
         if unasked and all(trajectory.status.countable for trajectory in trajectories):

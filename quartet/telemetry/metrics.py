@@ -95,6 +95,8 @@ declare(
     ("truncated", "1", "1 if a limit of turns or tokens ended the rollout, else 0; countable training rollouts only"),
     ("evaluation_reward", "1", "sum of the named rewards; countable evaluation rollouts only"),
     ("evaluation_success", "1", "1 if the task was solved, else 0; countable evaluation rollouts only"),
+    ("guided_reward", "1", "sum of the named rewards; countable guided rollouts only"),
+    ("guided_success", "1", "1 if the task was solved, else 0; countable guided rollouts only"),
     ("recycled", "1", "number of earlier recalls after which the rollout was queued again with its sampled tokens"),
     ("diverged", "1", "1 if stored calls could not be reused because the environment responded differently, else 0"),
     ("turns", "turns", "turns taken"),

@@ -39,6 +39,9 @@ class RolloutPlan(Struct, frozen=True, kw_only=True):
 class Root(Struct, frozen=True):
     """A rollout that begins with a reset."""
 
+    guided: bool = False
+    """True if the rollout's prompts contain the guidance of `rollout.guidance`."""
+
 
 Round = Sequence[Root | Fork]
 """Rollouts that control adds to a group at one time; each begins with a reset or inside a rollout of the group."""
@@ -75,5 +78,7 @@ class RolloutLease(Struct, frozen=True, kw_only=True):
     beginning: str = ""
     """Blob of the calls and state that a child shares with its parent (`Beginning`). Empty if the rollout begins with a
     reset."""
+    guided: bool = False
+    """True if the prompts contain guidance, without which they are trained."""
     parent: Fork | None = None
     """Fork point in the parent rollout; None if the rollout begins with a reset."""

@@ -18,6 +18,8 @@ class Prompt(Struct, frozen=True):
     """References to pictures, in the order of their placeholders."""
     pictures: dict[str, bytes] = {}
     """Encoded pictures by content hash. Pictures that the conversation has already shown may be missing."""
+    train_ids: list[int] = []
+    """Token ids that precede the response in training instead of `ids`; empty if they are the same."""
 
     def __add__(self, more: "Prompt") -> "Prompt":
         """Return this prompt followed by `more`."""

@@ -34,6 +34,8 @@ class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     goal: str
     text: str
     """Text that a text policy reads besides the goal; for a web page, one line per visible element."""
+    guidance: str = ""
+    """Advice that a guided rollout's policy reads after the goal. It is not in the prompt that is trained."""
     error: str = ""
     """Error message if the previous action was malformed or could not be done. A failure of the environment itself is
     an exception instead."""

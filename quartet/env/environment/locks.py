@@ -123,8 +123,9 @@ class Locks(Environment):
         return LocksEnv()
 
     def expert(self, family_name: str, seed: int) -> Expert:
-        presses = iter(solution(Task(env="locks", family=family_name, seed=seed)))
-        return lambda _: next(presses)
+        """Return the expert: it reads the sign, so it also knows the right press after a wrong one."""
+        right = code(family_name)
+        return lambda page: f"click [{right.get(page.text.removeprefix('heading '), 1)}]"
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from quartet.config import Recipe
 from quartet.errors import ConfigError
@@ -20,6 +20,9 @@ class History(Part):
     one without some of its pictures. A prompt that does not extend the last call's starts a new branch, which is one
     more training sequence.
     """
+
+    samples: ClassVar[bool] = False
+    """True if building a prompt samples from the policy. Such a prompt cannot be built again without guidance."""
 
     @abstractmethod
     async def prompt(self, episode: Episode, observation: Observation) -> Prompt:

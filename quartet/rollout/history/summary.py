@@ -28,6 +28,7 @@ class SummaryHistory(History):
         """The message that asks for a summary."""
 
     settings: Settings
+    samples = True
     source = "CompactionRL, arXiv 2607.05378: summaries that are trained"
 
     async def prompt(self, episode: Episode, observation: Observation) -> Prompt:

@@ -41,6 +41,8 @@ class AgentLoop(Part):
     """True if only the first trained policy acts; a recipe that trains several policies is then an error."""
     reads_history: ClassVar[bool] = False
     """True if the prompts are those of `rollout.history`."""
+    removes_guidance: ClassVar[bool] = False
+    """True if guidance in observations is left out of the prompts that are trained, as `Episode.play` does."""
 
     def __init__(self, settings: Any, history: "History | None" = None) -> None:
         super().__init__(settings)

@@ -15,6 +15,7 @@ class ScreensLoop(AgentLoop):
 
     one_player = True
     reads_history = True
+    removes_guidance = True
 
     async def run(self, task: Task, env: Env, models: Mapping[str, ModelClient], limits: Limits) -> list[Trajectory]:
         return [await Episode(task, env, first(models), limits).play(self._past.prompt)]

@@ -42,7 +42,8 @@ class Branch:
     """True at response tokens that are trained: their lag is at most `max_lag`, and credit does not mask them."""
     rollout_logprobs_L: np.ndarray
     """Log-probs recorded at sampling. `RECOMPUTED` where the trainer's log-probs at the start of the train step replace
-    them: for the replay rules `recompute` and `anchor`, and for demonstrations."""
+    them: for the replay rules `recompute` and `anchor`, for demonstrations, and for calls whose training prompt is not
+    the prompt that they were sampled from."""
     temperatures_L: np.ndarray
     turns_L: np.ndarray
     """Index of the call, within its trajectory, that sampled the token; -1 at tokens that were not sampled."""
@@ -193,7 +194,9 @@ class _Draft:
         unsampled, count = len(prompt_ids) - len(self.logprobs), len(call.response_ids)
         context = unsampled + count - len(own)
         self.ids, self.media = prompt_ids + call.response_ids, call.media
-        self.logprobs += [0.0] * context + (own.logprobs or [RECOMPUTED] * len(own))
+        # Log-probs that were sampled after another prompt are not those of the trained sequence.
+        recorded = [] if call.train_prompt_ids else own.logprobs
+        self.logprobs += [0.0] * context + (recorded or [RECOMPUTED] * len(own))
         self.versions += [NO_VERSION] * context + (own.versions or [ANY_VERSION] * len(own))
         self.temperatures += [1.0] * unsampled + [call.sampling.temperature] * count
         self.turns += [-1] * unsampled + [number if own else -1] * count
