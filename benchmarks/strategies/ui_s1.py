@@ -1,0 +1,34 @@
+"""Does UI-S1's semi-online learning from recordings open more locks than offline learning from the same recordings?
+
+Training never touches a lock: the environment is the recorded presses of an expert, for four rows of each lock.
+"""
+
+from typing import ClassVar
+
+from benchmarks.strategies.base import Strategy, higher
+
+RECORDED = "env.name=benchmarks.locks.offline:OfflineLocks"
+STEPS_ONLY = ("credit.name=ui_s1", "credit.discount=0", "credit.episode_weight=0")
+"""Each turn is compared with the same turn of the other rollouts, by its own reward alone."""
+ALWAYS = "env.max_patches=99"
+
+
+class Main(Strategy):
+    """Offline reinforcement learning, in which all states and the history are the expert's, against semi-online
+    learning with one patch or none.
+
+    The page decides the right press, so the policy's own history matters little here: the paper's main advantage should
+    be small.
+    """
+
+    budget_tokens = 4_000
+    arms: ClassVar = {
+        "offline": [RECORDED, ALWAYS, *STEPS_ONLY],
+        "semi-online": [RECORDED, "env.max_patches=1", "credit.name=ui_s1"],
+        "no patches": [RECORDED, "env.max_patches=0", "credit.name=ui_s1"],
+    }
+    claims = (
+        higher("UI-S1: more success per token than offline learning", "semi-online", "offline"),
+        higher("UI-S1: more success at the end", "semi-online", "offline", "end"),
+        higher("one patch: more success per token than none", "semi-online", "no patches"),
+    )
