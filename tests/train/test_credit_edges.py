@@ -54,6 +54,7 @@ TRAITS = {
     "reinforce_plus_plus": Traits(compares=False, scale="", over_tokens=True),
     "reinforce_plus_plus_baseline": Traits(over_tokens=True),
     "rloo": FACTOR,
+    "ro_recomp": Traits(),
     "tree_rl": FACTOR,
     "ui_s1": Traits(),
     "vl_dac": Traits(compares=False, shift=False, scale="", over_tokens=True),
