@@ -47,7 +47,7 @@ class Episode:
     async def _take_turns(self, build_prompt: BuildPrompt) -> Status:
         observation = self._seen = await self._env.reset(self.task)
         for _ in range(self._limits.max_turns):
-            result = await self.take_turn(observation, await self._prompt(build_prompt, observation))
+            result = await self.take_turn(observation, await self.prompt(build_prompt, observation))
             if result.terminated:
                 return Status.COMPLETED
             if result.truncated:
@@ -55,9 +55,9 @@ class Episode:
             observation = result.observation
         return Status.TRUNCATED_TURNS
 
-    async def _prompt(self, build_prompt: BuildPrompt, observation: Observation) -> Prompt:
+    async def prompt(self, build_prompt: BuildPrompt, observation: Observation) -> Prompt:
         """Return the prompt for an observation. In a guided rollout it names the ids that are trained instead."""
-        prompt = await _built(build_prompt(self, observation))
+        prompt = await built(build_prompt(self, observation))
         if not observation.guidance and not any(call.train_prompt_ids for call in self.model.calls):
             return prompt
         if prompt.media:
@@ -65,12 +65,12 @@ class Episode:
                 "guidance was added to a prompt with pictures, whose places differ in the prompt that is trained",
                 "set rollout.guidance = 'none', or env.screenshots = false",
             )
-        trained = await _built(build_prompt(self._without_guidance(), replace(observation, guidance="")))
+        trained = await built(build_prompt(self.as_trained(), replace(observation, guidance="")))
         return prompt if trained.ids == prompt.ids else replace(prompt, train_ids=trained.ids)
 
-    def _without_guidance(self) -> Self:
-        """Return a copy from which the next prompt can be built as if no guidance had been given. It must not
-        sample."""
+    def as_trained(self) -> Self:
+        """Return a copy whose calls have the prompts that are trained. A prompt built from it has no guidance and no
+        failures that were rolled back. Building it must not sample."""
         bare = copy(self)
         bare.model = copy(self.model)
         bare.model.calls = [replace(call, prompt_ids=call.trained_prompt_ids) for call in self.model.calls]
@@ -133,7 +133,7 @@ async def ended(turns: Awaitable[Status], limits: Limits) -> tuple[Status, float
     return status, time.monotonic() - started
 
 
-async def _built(prompt: Prompt | list[int] | Awaitable[Prompt]) -> Prompt:
+async def built(prompt: Prompt | list[int] | Awaitable[Prompt]) -> Prompt:
     """Wait for a prompt that a coroutine builds; make a prompt of token ids alone."""
     prompt = await prompt if isinstance(prompt, Awaitable) else prompt
     return prompt if isinstance(prompt, Prompt) else Prompt(prompt)

@@ -105,11 +105,6 @@ class Trajectory(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
         return sum(self.rewards.values())
 
     @property
-    def guided(self) -> bool:
-        """True if the policy read guidance that is not in the prompts that are trained."""
-        return any(call.train_prompt_ids for call in self.calls)
-
-    @property
     def has_pictures(self) -> bool:
         """True if an observation holds or refers to a picture."""
         seen = [turn.observation for turn in self.turns]

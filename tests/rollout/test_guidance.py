@@ -55,7 +55,6 @@ async def play(policy: LoadedPolicy, loop: str, advice: Guidance | None, partial
 async def test_prompts_contain_advice_and_trained_prompts_are_those_without_it(policy: LoadedPolicy, loop: str):
     bare = await play(policy, loop, None)
     guided = await play(policy, loop, guidance(name="expert", template="Hint: {action}"))
-    assert guided.guided and not bare.guided
     for number, (call, other) in enumerate(zip(guided.calls, bare.calls, strict=True)):
         assert call.trained_prompt_ids == other.prompt_ids != call.prompt_ids
         assert other.train_prompt_ids == []
