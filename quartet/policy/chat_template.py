@@ -71,6 +71,28 @@ class ChatTemplate:
             found += contents[int(piece)] if place % 2 else Prompt(self.tokens(piece, special=True))
         return found
 
+    def whole(self, messages: Sequence[Message], tools: Sequence[Tool]) -> tuple[str, list[int]]:
+        """Return the template's text of a conversation, and its ids.
+
+        The template reads the responses and may shorten them, so they must not contain special tokens
+        (`has_special_token`); it does not read other messages. Raise `EnvError` as `prompt` does.
+        """
+        asked = [one for one in messages if one.role != "assistant"]
+        self._refuse_special_tokens(asked, tools)
+        marks = iter(_MARK.format(place) for place in range(len(asked)))
+        marked = [
+            one if one.role == "assistant" else msgspec.structs.replace(one, content=next(marks)) for one in messages
+        ]
+        pieces = _MARKS.split(self.text(marked, tools))
+        for place in range(1, len(pieces), 2):
+            pieces[place] = asked[int(pieces[place])].content
+        parts = [self.tokens(piece, special=place % 2 == 0) for place, piece in enumerate(pieces)]
+        return "".join(pieces), [token_id for part in parts for token_id in part]
+
+    def has_special_token(self, text: str) -> bool:
+        """Return whether a text contains the name of a special token."""
+        return any(token in text for token in self._tokenizer.all_special_tokens)
+
     def tokens(self, text: str, *, special: bool = False) -> list[int]:
         """Return the ids of a text. Special tokens are recognised only with `special`, used for the template's text."""
         return self._tokenizer(text, add_special_tokens=False, split_special_tokens=not special)["input_ids"]

@@ -104,6 +104,21 @@ class Renderer:
         ended = response_ids[-1:] == self._separator_ids[:1] == added.ids[:1]
         return previous + Prompt(response_ids[:-1] if ended else response_ids) + added
 
+    def as_template(self, prompt: Prompt, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> Prompt:
+        """Return `prompt` if its text is the template's text of these messages, and otherwise the template's own
+        prompt, in which earlier responses are tokenized again.
+
+        A response that contains the name of a special token is never tokenized again, since it would end a turn. Raise
+        `ConfigError` for a prompt with pictures.
+        """
+        if prompt.media:
+            raise ConfigError("prompts with pictures cannot be rendered again", 'set rollout.history = "interval"')
+        if any(self._chat.has_special_token(one.content) for one in messages if one.role == "assistant"):
+            return prompt
+        text, ids = self._chat.whole([*self._opening, *messages], tools)
+        shown = self._tokenizer.decode(prompt.ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return prompt if shown == text else Prompt(ids)
+
     def response(self, text: str) -> list[int]:
         """Return the ids that a policy samples if it writes `text` and then ends its turn."""
         return [*self._chat.tokens(text), self.stop_token_ids[0]]
