@@ -7,7 +7,7 @@ import pytest
 from quartet import config
 from quartet.env import make_environment
 from quartet.env.check.run import check_environment
-from quartet.env.environment.openspiel import OpenSpielSession
+from quartet.env.spiel.session import OpenSpielSession
 from quartet.errors import ConfigError
 from quartet.types import Outcome, StepResult, Task
 

@@ -1,0 +1,111 @@
+"""Session of a game of OpenSpiel; its methods are plain functions, which run in a thread of the session."""
+
+import random
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from quartet.actions.error import ActionError
+from quartet.env.gym.actions import ActionReader
+from quartet.errors import ConfigError
+from quartet.types import Observation, Outcome, StepResult, TakenAction, Task, Text
+
+Opponent = Callable[[Any], int]
+"""Player of the seats without a policy: a function from a state to a move."""
+
+
+class OpenSpielSession:
+    """One session. Rewards are the game's utilities as shares of the largest one, from -1 to 1."""
+
+    def __init__(
+        self, load: Callable[[str], Any], opponent: Callable[[Any, random.Random], Opponent], *, players: int, view: str
+    ) -> None:
+        """Make a session. `load` makes a game of a family, and `opponent` the player of its other seats; `players` is
+        the number of policies, and `view` the name of what they see."""
+        self._load, self._make_opponent = load, opponent
+        self._policies, self._view = players, view
+
+    def reset(self, task: Task) -> Observation:
+        """Start a game; the seed draws chance, the opponent's moves, and the seat of a single policy."""
+        self._task, self._draw = task, random.Random(f"{task.family}/{task.seed}")
+        self._game = self._load(task.family)
+        count = self._game.num_players()
+        if not (self._policies == 1 or self._policies == count):
+            raise ConfigError(f"{task.family} has {count} players", "set env.players to 1, or to this number")
+        self._opponent = self._make_opponent(self._game, self._draw)
+        self._state = self._game.new_initial_state()
+        self._seats = list(range(count)) if self._policies > 1 else [task.seed % count]
+        self._order: list[int] = []
+        self._moves = 0
+        self._advance()
+        return self._observe()
+
+    def step(self, action: str) -> StepResult:
+        """Make the move that the response names."""
+        player = self._state.current_player()
+        try:
+            index, name = self._reader().read(action)
+        except ActionError as error:
+            return self._refused(player, action, str(error))
+        self._state.apply_action(self._state.legal_actions()[index])
+        self._moves += 1
+        self._advance()
+        taken = TakenAction(action=Text(text=action), canonical=name)
+        if self._state.is_terminal():
+            largest = max(abs(self._game.max_utility()), abs(self._game.min_utility()))
+            return self._ended([utility / largest for utility in self._state.returns()], taken)
+        return StepResult(observation=self._observe(), reward=0.0, terminated=False, actions=[taken])
+
+    async def close(self) -> None:
+        """Release nothing."""
+
+    def _advance(self) -> None:
+        """Play chance and the opponent until a policy moves or the game ends."""
+        while not self._state.is_terminal():
+            player = self._state.current_player()
+            if self._state.is_chance_node():
+                moves, chances = zip(*self._state.chance_outcomes(), strict=True)
+                self._state.apply_action(self._draw.choices(moves, chances)[0])
+            elif player not in self._seats:
+                self._state.apply_action(self._opponent(self._state))
+            else:
+                self._seat(player)
+                return
+
+    def _seat(self, player: int) -> None:
+        """Raise `ConfigError` unless several policies take turns in the order in which they began."""
+        if len(self._order) < self._policies and player not in self._order:
+            self._order.append(player)
+        if self._order[self._moves % self._policies :][:1] != [player]:
+            raise ConfigError(f"the players of {self._task.family} do not strictly take turns", "choose another game")
+
+    def _reader(self) -> ActionReader:
+        names = [self._state.action_to_string(action) for action in self._state.legal_actions()]
+        return ActionReader(SimpleNamespace(n=len(names)), names)
+
+    def _observe(self, error: str = "") -> Observation:
+        player = self._state.current_player()
+        if self._state.is_terminal():
+            return Observation(goal="", text=str(self._state))
+        view = self._state.observation_string if self._view == "observation" else self._state.information_state_string
+        text = f"{view(player).rstrip()}\nMoves: {self._reader().usage}."
+        return Observation(goal=f"Play {self._task.family} as player {player}.", text=text, error=error)
+
+    def _refused(self, player: int, action: str, error: str) -> StepResult:
+        """Return the result of an illegal move. With several policies it loses, since the turn is the next player's."""
+        taken = TakenAction(action=Text(text=action), outcome=Outcome.PARSE_ERROR, error=error)
+        if self._policies > 1:
+            others = self._policies - 1
+            return self._ended([-1.0 if seat == player else 1 / others for seat in self._seats], taken)
+        return StepResult(observation=self._observe(error), reward=0.0, terminated=False, actions=[taken])
+
+    def _ended(self, rewards: list[float], taken: TakenAction) -> StepResult:
+        """Return the end of a game with the reward of the policy, or the rewards of all in the order of their turns."""
+        reward, info = 0.0, {"rewards": [rewards[player] for player in [*self._order, *self._idle()]]}
+        if self._policies == 1:
+            reward = rewards[self._seats[0]]
+            info = {"success": reward > 0}
+        return StepResult(observation=self._observe(), reward=reward, terminated=True, info=info, actions=[taken])
+
+    def _idle(self) -> list[int]:
+        return [player for player in self._seats if player not in self._order]
