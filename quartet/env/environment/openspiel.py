@@ -29,7 +29,7 @@ class OpenSpiel(Environment):
         simulations: Positive = 100
         """Simulations per move of the opponent `mcts`."""
         view: Literal["observation", "information_state"] = "observation"
-        """What a player sees: the game's observation, or all that the player has learned since the start."""
+        """Observation of a player: the game's observation, or all that the player has learned since the start."""
         turn_limit: Positive | None = None
         """Turn limit of every family; by default the maximum length of the game."""
 
