@@ -107,7 +107,7 @@ class RetailSession:
         return _continued([Message("user", text)], "agent", [record])
 
     def _ended(self, scenario: Scenario, records: list[TakenAction]) -> StepResult:
-        """Reward the end of the dialogue: 1 if the shop is as wanted, and the messages have what the customer asked for."""
+        """Reward the end of the dialogue: 1 if shop and messages are as the customer wants."""
         said = _plain(" ".join(self._said))
         success = self._shop == scenario.goal and all(_plain(output) in said for output in scenario.outputs)
         return StepResult(
