@@ -9,7 +9,7 @@ RUN    ?= runs/demo
 # Tests start hundreds of processes; none compiles again what another has compiled, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo demo-llm test behaviour campaigns test-all test-vllm test-ray check lint types unit docs docs-slow setup compiler browser desktop postgresql programs policy lock clean
+.PHONY: demo demo-llm test behaviour campaigns test-all test-vllm test-ray test-adapters check lint types unit docs docs-slow setup compiler browser desktop postgresql programs policy lock clean
 
 demo: setup browser   ## train on miniwob-24 and end with a summary and a picture
 	$(BIN)/quartet train recipes/miniwob/recipe.toml --run-dir $(RUN) --fresh
@@ -33,11 +33,22 @@ behaviour: setup
 campaigns: setup browser desktop postgresql   ## kills and fuzzing by the hundred, Farama's pages, other databases and seeds
 	$(BIN)/pytest -q $(PARALLEL) --durations=40 -m "campaign and not release"
 
-test-all: test campaigns docs-slow test-vllm .venv/ray   ## what a release runs: both, slow documentation, vLLM, Ray, tests of minutes
+test-all: test campaigns docs-slow test-vllm test-adapters .venv/ray   ## what a release runs: both, slow documentation, vLLM, Ray, tests of minutes
 	$(BIN)/pytest -q $(PARALLEL) -m release
 
 test-vllm: .venv-vllm/installed   ## the engines' conformance suite on a real vLLM server, on the CPU
 	.venv-vllm/bin/pytest -q -m vllm tests/engine
+
+ADAPTED = gem openspiel textworld browsergym openenv
+PACKAGE_gem = gem-llm
+PACKAGE_openspiel = open_spiel
+PACKAGE_textworld = textworld
+PACKAGE_browsergym = browsergym-core
+PACKAGE_openenv = openenv
+
+test-adapters: $(ADAPTED:%=.venv-of/%/installed) .venv-of/verifiers/installed browser   ## adapters with their real packages, each in an environment of its own
+	for name in $(ADAPTED); do .venv-of/$$name/bin/python -m pytest -q tests/env/test_$$name.py || exit 1; done
+	QUARTET_VERIFIERS_PYTHON=$(CURDIR)/.venv-of/verifiers/bin/python $(BIN)/pytest -q tests/env/test_verifiers.py
 
 test-ray: .venv/ray   ## modules and a run on a real Ray cluster of this machine
 	$(BIN)/pytest -q tests/runtime/test_ray.py
@@ -83,6 +94,18 @@ setup: compiler .venv/installed   ## .venv with the `quartet` command
 	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
+# Their pins differ from Quartet's, so they see its packages (all but verifiers, which only serves) behind their own.
+$(ADAPTED:%=.venv-of/%/installed): .venv-of/%/installed: .venv/installed
+	$(PYTHON) -m venv .venv-of/$*
+	printf '%s\n' $(CURDIR) $(CURDIR)/.venv/lib/python3*/site-packages > $$(echo .venv-of/$*/lib/python3*/site-packages)/quartet.pth
+	.venv-of/$*/bin/pip install --quiet --disable-pip-version-check $(PACKAGE_$*)
+	touch $@
+
+.venv-of/verifiers/installed:
+	$(PYTHON) -m venv .venv-of/verifiers
+	.venv-of/verifiers/bin/pip install --quiet --disable-pip-version-check verifiers
+	touch $@
+
 compiler:             ## g++, for the engine's kernel on a CPU
 	@sh tools/install_compiler.sh
 
@@ -105,4 +128,4 @@ lock: setup           ## write constraints.txt from what .venv holds
 	(head -1 constraints.txt; $(BIN)/pip freeze --exclude-editable | sed 's/+cpu//') > constraints.new && mv constraints.new constraints.txt
 
 clean:
-	rm -rf .venv .venv-vllm runs site .pytest_cache .ruff_cache
+	rm -rf .venv .venv-vllm .venv-of runs site .pytest_cache .ruff_cache

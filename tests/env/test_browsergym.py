@@ -9,7 +9,7 @@ from quartet.env.environment.browsergym import BrowserGymSession
 from quartet.errors import ConfigError
 from quartet.types import Outcome, Task
 
-core = pytest.importorskip("browsergym.core", reason="the extra browsergym")
+core = pytest.importorskip("browsergym.core", reason="`make test-adapters` installs it")
 pytestmark = [pytest.mark.campaign, pytest.mark.browser, pytest.mark.timeout(900)]
 
 PRESS = "browsergym/press"

@@ -11,7 +11,7 @@ from quartet.env.environment.gem import GemSession
 from quartet.errors import ConfigError
 from quartet.types import Task
 
-gem = pytest.importorskip("gem", reason="the extra gem")
+gem = pytest.importorskip("gem", reason="`make test-adapters` installs it")
 pytestmark = pytest.mark.campaign  # the import alone takes seconds
 
 GUESS, MINES = "game:GuessTheNumber-v0-easy", "game:Minesweeper-v0-easy"

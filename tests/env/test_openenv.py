@@ -40,7 +40,7 @@ def task(seed: int = 0, family: str = "episodes") -> Task:
 @pytest.fixture
 def serve() -> Iterator[Callable[[str], str]]:
     """Start a server of the package, and return its address when it answers."""
-    pytest.importorskip("openenv", reason="the extra openenv")
+    pytest.importorskip("openenv", reason="`make test-adapters` installs it")
     with ExitStack() as stack:
 
         def start(kind: str) -> str:
@@ -144,7 +144,9 @@ async def test_the_tools_of_a_server_are_tools_of_the_policy(serve):
 
 @pytest.mark.campaign
 async def test_the_client_of_the_package_plays_on_our_host():
-    client = pytest.importorskip("openenv.core.generic_client", reason="the extra openenv").GenericEnvClient
+    client = pytest.importorskip(
+        "openenv.core.generic_client", reason="`make test-adapters` installs it"
+    ).GenericEnvClient
     environment = make_environment(config.Env(name="bandit"))
     pool = SessionPool(environment.session, 2)
     host = EnvHost(pool, name="bandit", capacity=2, token="t", step_timeout_seconds=60, first_family="fixed")

@@ -11,7 +11,7 @@ from quartet.env.spiel.session import OpenSpielSession
 from quartet.errors import ConfigError
 from quartet.types import Outcome, StepResult, Task
 
-pyspiel = pytest.importorskip("pyspiel", reason="the extra openspiel")
+pyspiel = pytest.importorskip("pyspiel", reason="`make test-adapters` installs it")
 pytestmark = pytest.mark.campaign
 
 BOARD, POKER, ROCK = "tic_tac_toe", "kuhn_poker", "matrix_rps"

@@ -12,7 +12,7 @@ from quartet.env.textworld.session import TextWorldSession
 from quartet.errors import ConfigError
 from quartet.types import Outcome, StepResult, Task
 
-textworld = pytest.importorskip("textworld", reason="the extra textworld")
+textworld = pytest.importorskip("textworld", reason="`make test-adapters` installs it")
 pytestmark = pytest.mark.campaign  # a game takes seconds to make
 
 GAMES = {"coins": "tw-coin_collector --level 3", "house": "custom --world-size 2 --nb-objects 4 --quest-length 2"}

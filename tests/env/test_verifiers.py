@@ -21,7 +21,7 @@ SERVER = Path(__file__).parents[2] / "examples" / "verifiers_server.py"
 pytestmark = [
     pytest.mark.campaign,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(not PYTHON, reason="QUARTET_VERIFIERS_PYTHON names no Python with the package verifiers"),
+    pytest.mark.skipif(not PYTHON, reason="`make test-adapters` installs verifiers"),
 ]
 
 
