@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from quartet.policy.kind.qwen_vl import ENCODER_OUTPUTS, QwenVL
+from quartet.policy.kind.qwen_vl import QwenVL, encoder_outputs
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +30,4 @@ class Qwen2_5VL(QwenVL):  # noqa: N801  (the model's name)
         return torch.cat(list(self.tower_output(model, inputs).pooler_output)).unsqueeze(0)
 
     def arguments(self, features: "Sequence[torch.Tensor]") -> dict[str, Any]:
-        from transformers.modeling_outputs import BaseModelOutputWithPooling
-
-        output = BaseModelOutputWithPooling(pooler_output=tuple(one[0] for one in features))  # pyright: ignore[reportArgumentType]
-        return {ENCODER_OUTPUTS: {"image": output}}
+        return encoder_outputs(pooler_output=tuple(one[0] for one in features))

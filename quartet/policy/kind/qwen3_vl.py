@@ -6,7 +6,7 @@ Source: arXiv 2511.21631; DeepStack, arXiv 2406.04334.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from quartet.policy.kind.qwen_vl import ENCODER_OUTPUTS, QwenVL
+from quartet.policy.kind.qwen_vl import QwenVL, encoder_outputs
 
 if TYPE_CHECKING:
     import torch
@@ -24,8 +24,5 @@ class Qwen3VL(QwenVL):
         return torch.stack([torch.cat(list(one)) for one in (output.pooler_output, *output.deepstack_features)])
 
     def arguments(self, features: "Sequence[torch.Tensor]") -> dict[str, Any]:
-        from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures
-
         first, *deeper = zip(*(one.unbind() for one in features), strict=True)
-        output = BaseModelOutputWithDeepstackFeatures(pooler_output=first, deepstack_features=deeper)  # pyright: ignore[reportArgumentType]
-        return {ENCODER_OUTPUTS: {"image": output}}
+        return encoder_outputs(pooler_output=first, deepstack_features=deeper)

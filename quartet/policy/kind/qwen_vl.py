@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -49,6 +50,15 @@ class QwenVL(VisionKind):
         """Run the vision tower; the result holds its outputs by picture."""
         require_encoder_outputs(type(model.base_model))
         return model.get_image_features(inputs["pixel_values"], inputs["image_grid_thw"], return_dict=True)
+
+
+def encoder_outputs(**outputs: Any) -> dict[str, Any]:
+    """Return the argument of a forward pass with the outputs of the vision tower.
+
+    They are not in a container of `transformers`, in which FSDP finds tensors: on a rank whose rows have pictures, a
+    model's backward pass would then end earlier than on the others, and ranks with two models would wait for ever.
+    """
+    return {ENCODER_OUTPUTS: {"image": SimpleNamespace(**outputs)}}
 
 
 @cache
