@@ -100,6 +100,7 @@ def without_pictures(call: Call, policy: LoadedPolicy) -> list[int]:
         ("interval", {"min": 5, "every": 9}, list(range(1, 14)), [13]),
         ("sliding", {"pictures": 3}, [1, 2, *[3] * 11], [3, *[1] * 10]),
         ("latest", {}, [1] * 13, [1] * 13),
+        ("compressed", {"placeholder": "red"}, [1] * 13, [1] * 13),
     ],
 )
 async def test_a_history_shows_its_pictures_and_begins_branches_where_they_are_removed(
@@ -147,9 +148,10 @@ async def test_every_conversation_begins_with_the_systems_messages_of_the_reset(
     assert [text.count(f"{opening}red blue") for text in texts] == [1] * len(texts)
 
 
-async def test_the_chats_of_latest_are_what_the_policy_read(policy):
-    trajectory = await play(policy, "latest", env=RuledSlides)
-    chats = build(config.History(name="latest")).chats(trajectory.turns)
+@pytest.mark.parametrize("history", ["latest", "compressed"])
+async def test_the_chats_of_histories_with_one_branch_per_turn_are_what_the_policy_read(policy, history):
+    trajectory = await play(policy, history, env=RuledSlides)
+    chats = build(config.History(name=history)).chats(trajectory.turns)
     renderer = Renderer(policy.tokenizer)
     for chat, call in zip(chats, trajectory.calls, strict=True):
         assert renderer.start_chat(chat[:-1]).ids + renderer.response(chat[-1].content) == without_pictures(
@@ -162,6 +164,28 @@ async def test_rollouts_with_summaries_are_no_chats(policy):
     trajectory = await play(policy, "summary", every=4, request="Sum up.")
     with pytest.raises(ConfigError, match="turns do not contain the summaries"):
         build(config.History(name="summary")).chats(trajectory.turns)
+
+
+class Pages(Slides):
+    """Shows pages without pictures."""
+
+    def _observe(self) -> Observation:
+        return Observation(goal="Which colour?", text="blue " * 50 + f"red {self._turn}.")
+
+
+async def test_only_the_newest_page_is_in_a_compressed_prompt_and_all_sampled_tokens_are(policy):
+    """Without its newest page a prompt grows by the same few tokens in every turn."""
+    trajectory = await play(policy, "compressed", env=Pages, placeholder="red")
+    whole = await play(policy, "all", env=Pages)
+    assert [call.response_ids for call in trajectory.calls] == [call.response_ids for call in whole.calls]
+    for turn, call in enumerate(trajectory.calls):
+        text = policy.tokenizer.decode(call.prompt_ids)
+        assert [page for page in range(TURNS) if f"blue red {page}." in text] == [turn]
+        assert text.count("Which colour?") == min(turn, 1) + 1
+        for earlier in trajectory.calls[:turn]:
+            assert str(earlier.response_ids)[1:-1] in str(call.prompt_ids)
+    lengths = [len(call.prompt_ids) for call in trajectory.calls]
+    assert max(lengths[9:]) - lengths[2] < len(whole.calls[0].prompt_ids) < len(whole.calls[-1].prompt_ids) / 10
 
 
 def acted(trajectory: Trajectory) -> set[int]:
