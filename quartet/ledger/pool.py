@@ -82,6 +82,26 @@ class Pool:
                 ]
             return [row.rollout_id for row in rows]
 
+    def solved_elsewhere(self, task: Task, count: int) -> list[Trajectory]:
+        """Return the newest success of each of up to `count` other tasks of the same family, newest first."""
+        columns = trajectories.c
+        newest_of_task = (
+            sa.select(sa.func.max(columns.id))
+            .join(groups, columns.group_id == groups.c.id)
+            .where(columns.counted, columns.success, columns.policy == self._db.policy)
+            .where(columns.purpose != Purpose.EVAL, columns.family == task.family)
+            .where(groups.c.env == task.env, groups.c.task_seed != task.seed)
+            .group_by(groups.c.task_seed)
+        )
+        query = sa.select(trajectories).where(columns.id.in_(newest_of_task)).order_by(columns.id.desc()).limit(count)
+        with self._db.read() as connection:
+            rows = connection.execute(query).all()
+        members, damaged = load_members(self._db.store, rows)
+        if damaged:
+            with self._db.write() as connection:
+                mark_damaged(self._db, connection, damaged)
+        return [member.trajectory for member in members]
+
     def load(self, rollout_id: int, rules: Mapping[Purpose, ReplayRule]) -> GroupMember | None:
         """Return a stored success as a member to replay, with the rule for its purpose.
 

@@ -61,6 +61,7 @@ class DataManager:
             family_statistics=lambda family: ledger.statistics.family(family, window),
             train_step=ledger.batches.train_step,
             groups_admitted=ledger.groups.admitted,
+            solved_elsewhere=ledger.pool.solved_elsewhere,
         )
         self._sampler: TaskSampler = build(recipe.control.sampler, context)
         self._allocator: RolloutAllocator = build(recipe.control.allocator, context)

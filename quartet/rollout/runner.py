@@ -56,7 +56,7 @@ class RolloutRunner:
         self._recorder = recorder
         self._loop: AgentLoop = build(recipe.rollout.loop, build(recipe.rollout.history))
         self._actions: ActionFormat = build(recipe.rollout.actions)
-        self._guidance: Guidance = build(recipe.rollout.guidance, recipe)
+        self._guidance: Guidance = build(recipe.rollout.guidance, recipe, ledger.pool.solved_elsewhere)
         self._forking = Forking(recipe, ledger)
         self._appender = Appender(recipe, ledger, recorder)
         self._attempts: dict[tuple[int, int], Attempt] = {}  # by rollout and attempt, as attempts may overlap

@@ -19,6 +19,7 @@ from quartet.recipe.file import parse_recipe
 from quartet.registry import build
 from quartet.rollout.client import ModelClient
 from quartet.rollout.guidance.base import Guidance
+from quartet.rollout.guidance.examples import example, examples
 from quartet.rollout.guided_env import GuidedEnv
 from quartet.rollout.loop.base import Limits
 from quartet.train.packing.branches import RECOMPUTED, pack_batch
@@ -125,3 +126,14 @@ def test_the_expert_is_one_of_the_environment_or_a_function():
     assert mine(Task(env="miniwob", family="click-button", seed=0))(replace(page, text="")) == ""
     with pytest.raises(ConfigError, match="does not contain"):
         guidance(name="expert", template="hint")
+
+
+async def test_examples_are_the_solved_tasks_in_the_form_of_pages(policy: LoadedPolicy):
+    solved = await play(policy, "latest", None)
+    lines = [f"heading {sign}\ndid {press}" for sign, press in zip(row(TASK), solution(TASK), strict=True)]
+    shown = "\n".join([f"solved {solved.turns[0].observation.goal}", *lines])
+    assert example(solved) == shown
+    assert examples([solved, solved], 2 * len(shown) + 1) == f"{shown}\n{shown}"
+    assert examples([solved, solved], 2 * len(shown)) == shown and examples([solved], 9) == ""
+    part: Any = build(config.Guidance(name="examples"), None, lambda task, count: [solved] * count)
+    assert part.guide(replace(TASK, seed=1))(Observation(goal="", text="")) == f"{shown}\n{shown}"

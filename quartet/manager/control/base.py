@@ -10,7 +10,7 @@ from msgspec import Struct
 from quartet.config import Recipe
 from quartet.ledger.rows import FamilyStats
 from quartet.part import Part
-from quartet.types import Group, Root, Round, Task
+from quartet.types import Group, Root, Round, Task, Trajectory
 
 
 class ControlContext(Struct, frozen=True, kw_only=True):
@@ -27,6 +27,9 @@ class ControlContext(Struct, frozen=True, kw_only=True):
     family_statistics: Callable[[str], FamilyStats]
     """Function that reads the statistics of one family; zeros if the family was never admitted."""
     train_step: Callable[[], int]
+    solved_elsewhere: Callable[[Task, int], list[Trajectory]] = lambda _task, _count: []
+    """Function that returns the newest successes on other tasks of the task's family, at most one per task and at most
+    the given number in all."""
     groups_admitted: Callable[[], int]
     """Function that reads the number of groups admitted so far. Random draws are seeded by this number, so that a
     restarted run continues the same sequence."""
@@ -78,8 +81,8 @@ class RolloutAllocator(ControlPart):
     def more(self, group: Group) -> Round:
         """Return the rollouts to add to a group whose round has ended; an empty result closes the group.
 
-        Forks refer to finished members of the group. The result must depend only on the group, because the call is
-        repeated after a crash.
+        Forks refer to finished members of the group. The call is repeated after a crash, until a result is stored, so
+        it must not change the allocator's state.
         """
         return ()
 

@@ -194,7 +194,8 @@ def _labelled(batch: Batch, group: Group) -> Group:
 def _lags_as_logprobs(batch: Batch, trajectory: Trajectory) -> Trajectory:
     def labelled(call: Call) -> Call:
         lags = [float(lag) for lag in batch.ancestry.lags(call.response.versions, batch.start_version)]
-        return structs.replace(call, response=structs.replace(call.response, logprobs=lags))
+        response = structs.replace(call.response, logprobs=lags)
+        return structs.replace(call, response=response, train_prompt_ids=[])  # else log-probs would not be copied
 
     return structs.replace(trajectory, calls=[labelled(call) for call in trajectory.calls])
 

@@ -1,15 +1,20 @@
 """Interface of guidance: the advice that the policy reads in a guided rollout."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from quartet.config import Recipe
 from quartet.part import Part
-from quartet.types import Observation, Task
+from quartet.types import Observation, Task, Trajectory
 
 Guide = Callable[[Observation], str]
 """Source of advice during one rollout: returns the advice for an observation, "" for none."""
+Solved = Callable[[Task, int], Sequence[Trajectory]]
+
+
+def _nothing_solved(_task: Task, _count: int) -> Sequence[Trajectory]:
+    return ()
 
 
 class Guidance(Part):
@@ -22,9 +27,10 @@ class Guidance(Part):
     a demonstration. The true ratio to the guided policy would be nearly 0 for the responses that guidance is for.
     """
 
-    def __init__(self, settings: Any, recipe: Recipe) -> None:
+    def __init__(self, settings: Any, recipe: Recipe, solved: Solved = _nothing_solved) -> None:
+        """`solved` returns the newest successes on other tasks of a task's family, at most the given number."""
         super().__init__(settings)
-        self.recipe = recipe
+        self.recipe, self.solved = recipe, solved
 
     @abstractmethod
     def guide(self, task: Task) -> Guide:

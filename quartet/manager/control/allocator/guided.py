@@ -28,21 +28,9 @@ class GuidedAllocator(RolloutAllocator):
 
     @classmethod
     def check(cls, settings: Settings, recipe: Recipe) -> None:
-        rollout = recipe.rollout
-        if rollout.guidance.name == "none":
+        if recipe.rollout.guidance.name == "none":
             raise ConfigError("control.allocator = 'guided' has no guidance to give", "set rollout.guidance")
-        loop, history = (cast(Any, find(kind, name)) for kind, name in _prompts(recipe))
-        if not loop.removes_guidance or (loop.reads_history and history.samples):
-            raise ConfigError(
-                f"guidance cannot be removed from the prompts of the loop {rollout.loop.name!r} with the history "
-                f"{rollout.history.name!r}, so it would be trained",
-                "set rollout.loop = 'latest', or set control.allocator = 'fixed'",
-            )
-        if rollout.brancher.name != "none":
-            raise ConfigError(
-                f"the brancher {rollout.brancher.name!r} may fork a guided rollout, whose fork would have no guidance",
-                "set rollout.brancher = 'none'",
-            )
+        check_guidance(recipe)
 
     def plan(self, task: Task) -> list[Root]:
         return [Root()] * self.context.recipe.control.rollouts_per_group
@@ -52,6 +40,23 @@ class GuidedAllocator(RolloutAllocator):
         if len(group.members) != first or any(member.trajectory.success for member in group.members):
             return []
         return [Root(guided=True)] * self.settings.guided_rollouts
+
+
+def check_guidance(recipe: Recipe) -> None:
+    """Raise `ConfigError` if guidance cannot be removed from the recipe's prompts, or if guided rollouts are forked."""
+    rollout = recipe.rollout
+    loop, history = (cast(Any, find(kind, name)) for kind, name in _prompts(recipe))
+    if not loop.removes_guidance or (loop.reads_history and history.samples):
+        raise ConfigError(
+            f"guidance cannot be removed from the prompts of the loop {rollout.loop.name!r} with the history "
+            f"{rollout.history.name!r}, so it would be trained",
+            "set rollout.loop = 'latest', or set control.allocator = 'fixed'",
+        )
+    if rollout.brancher.name != "none":
+        raise ConfigError(
+            f"the brancher {rollout.brancher.name!r} may fork a guided rollout, whose fork would have no guidance",
+            "set rollout.brancher = 'none'",
+        )
 
 
 def _prompts(recipe: Recipe) -> tuple[tuple[str, str], tuple[str, str]]:
