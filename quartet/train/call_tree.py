@@ -26,6 +26,22 @@ class CallTree:
         sums_C = np.bincount(self.nodes_C, values_N[self._members_C], minlength=len(self.nodes_C))
         return sums_C[self.nodes_C] / self.leaves_C
 
+    def likely_means(self, batch: CreditBatch) -> np.ndarray:
+        """Return `[C]`: the member's reward at its last call, otherwise the mean of the values of the next nodes, each
+        weighed by the recorded probability of its response, normalised over these nodes."""
+        logprobs_C = np.bincount(batch.calls_T, batch.logprobs_T, minlength=len(self.nodes_C))
+        last_C = batch.places_C == batch.num_calls_N[batch.members_C] - 1
+        values_C = np.where(last_C, batch.rewards_N[batch.members_C], 0.0)
+        following = np.flatnonzero(~last_C) + 1  # the calls of a member are contiguous
+        edges = np.unique(np.stack([self.nodes_C[following - 1], self.nodes_C[following]]), axis=1)
+        for place in range(int(batch.places_C.max(initial=0)) - 1, -1, -1):
+            parents, children = edges[:, batch.places_C[edges[0]] == place]
+            for parent in np.unique(parents):
+                next_nodes = children[parents == parent]
+                weights = np.exp(logprobs_C[next_nodes] - logprobs_C[next_nodes].max())
+                values_C[parent] = weights @ values_C[next_nodes] / weights.sum()
+        return values_C[self.nodes_C]
+
 
 def _nodes(batch: CreditBatch) -> np.ndarray:
     nodes_C, parents_N = np.arange(len(batch.calls)), batch.parents_N

@@ -70,3 +70,38 @@ def test_without_forks_it_is_an_advantage_of_rollouts(name: str, rewards: list[f
 def test_the_longest_rollout_is_compared_up_to_the_length_of_the_second() -> None:
     long, short = of_calls(Credit(name="branch_grpo"), [member(0.0, 0.0, 1.0), member(0.0, 0.0)])
     assert long == pytest.approx([HALF, HALF, 0.0]) and short == pytest.approx([-HALF, -HALF])
+
+
+def spoken(rollout: Trajectory, *probabilities: float) -> Trajectory:
+    """Return a rollout whose own calls were sampled with these probabilities, at their first token."""
+    own = iter(probabilities)
+    calls = [
+        call
+        if len(call.own_response) == 0
+        else replace(call, response=replace(call.response, logprobs=[np.log(next(own)), 0.0]))
+        for call in rollout.calls
+    ]
+    return replace(rollout, calls=calls)
+
+
+def test_likely_fusion_weighs_the_next_calls_by_their_probability() -> None:
+    """Two calls with probabilities 0.75 and 0.25 and rewards 1 and 0 follow the first: 0.75 instead of 0.5."""
+    first = spoken(member(0.0, 1.0), 0.5, 0.75)
+    batch = make_batch([[first, spoken(child(first, 0, 0.0), 0.25), spoken(member(0.0, 0.5), 0.5, 0.5)]])
+    seen = credited(Credit(), batch)
+    assert CallTree(seen).likely_means(seen) == pytest.approx([0.75, 1.0, 0.75, 0.0, 0.5, 0.5])
+    found = of_calls(
+        Credit.model_validate({"name": "branch_grpo", "fusion": "likely"}),
+        [first, *[one.trajectory for one in batch.groups[0].members[1:]]],
+    )
+    assert found[0][0] == pytest.approx(HALF) and found[2][0] == pytest.approx(-HALF)
+
+
+def test_pruning_leaves_calls_untrained_and_changes_no_advantage() -> None:
+    whole = credited(Credit(name="branch_grpo"), make_batch([tree()]))
+    width = Credit.model_validate({"name": "branch_grpo", "keep_best": 0.25, "keep_worst": 0.25})
+    pruned = credited(width, make_batch([tree()]))
+    np.testing.assert_array_equal(pruned.advantages_T, whole.advantages_T)
+    assert sorted({*pruned.calls_T[pruned.mask_T]}) == [0, 1, 3, 4], "first calls, the best and the worst last one"
+    deep = credited(Credit.model_validate({"name": "branch_grpo", "untrained_calls": [0]}), make_batch([tree()]))
+    assert {*deep.calls_T[deep.mask_T]} == {*whole.calls_T[whole.mask_T]} - {0, 4}

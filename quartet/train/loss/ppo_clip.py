@@ -47,7 +47,9 @@ class PpoClip(LossTerm):
         advantages_T = tokens.advantages_T
         unbounded_T = bounded_exp(self.log_ratio(tokens))
         ratio_T = unbounded_T.where(advantages_T >= 0, unbounded_T.clamp(max=self.settings.dual_clip))
-        clipped_T = ratio_T.clamp(1 - self.settings.clip_low, 1 + self.settings.clip_high)
+        scale = self.clip_scale(tokens)
+        low, high = ratio_T.new_tensor(self.settings.clip_low), ratio_T.new_tensor(self.settings.clip_high)
+        clipped_T = ratio_T.clamp(1 - scale * low, 1 + scale * high)
         surrogate_T = (ratio_T * advantages_T).minimum(clipped_T * advantages_T)
 
         log_rho_T = tokens.old_logprobs_T - tokens.rollout_logprobs_T
@@ -59,6 +61,10 @@ class PpoClip(LossTerm):
             "ratio_mean": unbounded_T.detach(),
         }
         return loss, weighted_sums(tokens, metrics_T)
+
+    def clip_scale(self, tokens: LossInput) -> torch.Tensor | float:
+        """Return the factor on both bounds: `[T]`, or one number for all tokens."""
+        return 1.0
 
     def log_ratio(self, tokens: LossInput) -> torch.Tensor:
         """Return log r of each token."""

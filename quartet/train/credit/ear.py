@@ -1,0 +1,60 @@
+"""Entropy-based advantage reshaping of ETTRL: uncertain rollouts get smaller advantages (2025)."""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from quartet.config import Recipe
+from quartet.train.credit.base import Credit
+from quartet.train.credit.grpo import Grpo
+from quartet.train.credit.majority_vote import MajorityVote, agreement
+from quartet.train.credit_batch import CreditBatch
+
+
+class Ear(Credit):
+    """Advantage: GRPO's, times 1 + (mean - H) / mean, at least 0.
+
+    H is the mean entropy of a rollout's sampled tokens under the trained policy, `mean` the mean of H over the group. A
+    rollout that is as certain as the others keeps its advantage, a certain one gets up to twice as much, and one with
+    at least twice the mean entropy gets none. The bound at 0 is our reading: below it, an uncertain success would be
+    unlearned. If all entropies are 0, or a rollout's are unknown, the factor is 1.
+    """
+
+    class Settings(Grpo.Settings):
+        labels: Literal["reward", "majority"] = "reward"
+        """Reward to which GRPO's advantage belongs: the environment's, or 1 for the group's most frequent answer as in
+        `majority_vote`, with which ETTRL combines it."""
+
+    settings: Settings
+    needs = frozenset({"entropies"})
+    source = "ETTRL, entropy-based advantage reshaping, arXiv 2508.11356"
+
+    @classmethod
+    def check(cls, settings: Any, recipe: Recipe) -> None:
+        super().check(settings, recipe)
+        if settings.labels == "majority":
+            MajorityVote.check(settings, recipe)
+
+    def assign(self, batch: CreditBatch) -> None:
+        rewards_N = batch.rewards_N
+        if self.settings.labels == "majority":
+            rewards_N = batch.over_groups(agreement, np.array(batch.answers_N))
+        advantages_N = batch.over_groups(Grpo(self.settings).normalised, rewards_N)
+        batch.assign_members(advantages_N * batch.over_groups(certainty, mean_entropies(batch)))
+
+
+def mean_entropies(batch: CreditBatch) -> np.ndarray:
+    """Return the mean entropy of each member's tokens `[N]`, NaN if it has none or one is unknown."""
+    assert batch.entropies_T is not None
+    size = len(batch.rewards_N)
+    sums_N = np.bincount(batch.members_T, weights=batch.entropies_T, minlength=size)
+    with np.errstate(invalid="ignore"):
+        return sums_N / np.bincount(batch.members_T, minlength=size)
+
+
+def certainty(entropies_K: np.ndarray) -> np.ndarray:
+    """Return the factors of a group's advantages; without the bound at 0 their mean is 1."""
+    known_K = np.isfinite(entropies_K)
+    if not known_K.any() or (mean := entropies_K[known_K].mean()) <= 0:
+        return np.ones(len(entropies_K))
+    return np.where(known_K, 1 + (mean - entropies_K) / mean, 1.0).clip(min=0)
