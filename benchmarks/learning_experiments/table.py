@@ -65,6 +65,11 @@ class TablePolicy:
         """Return the probability of `token` after `last`."""
         return float(np.exp(self._logprobs[last][token]))
 
+    def entropy_nats(self, last: int) -> float:
+        """Return the entropy of the token after `last`."""
+        logprobs_V = np.array(self._logprobs[last])
+        return float(-(np.exp(logprobs_V) * logprobs_V).sum())
+
     def roll_out(self, tasks: Sequence[int], rollouts_per_group: int) -> list[list[GroupMember]]:
         """Return one group per task."""
         groups = []

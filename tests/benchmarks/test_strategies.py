@@ -7,10 +7,12 @@ import pytest
 
 from benchmarks.learning_experiments import find
 from benchmarks.learning_experiments.report import Run
+from benchmarks.learning_experiments.table import TablePolicy
 from benchmarks.locks.run import run
 from benchmarks.locks.variants import grpo_with
 from benchmarks.raw_results import RawResults
 from benchmarks.strategies import NAMES
+from benchmarks.strategies.table import Manager
 from benchmarks.strategies.views import result, summary
 from quartet.ledger import Ledger
 from quartet.policy.make import make_policy
@@ -73,6 +75,30 @@ def test_a_run_measures_every_figure_and_presses_cost_two_tokens(untrained: str)
     assert set(measured.figures) == set(experiment.figures)
     assert measured.tokens == 600
     assert 2 * measured.figures["environment_steps"] >= 600, "every press is a step"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "arm"),
+    [("xrpo", "xrpo"), ("trace", "trace"), ("branch_grpo", "two trees"), ("branch_grpo", "ettrl"), ("ear", "ear")],
+)
+def test_a_table_measures_every_figure(name: str, arm: str):
+    experiment = find(name, "strategies")()
+    experiment.budget_tokens = 150
+    measured = experiment.run(experiment.settings(arm), 0)
+    assert set(measured.figures) == set(experiment.figures)
+    assert all(0 <= value <= 1 for value in measured.figures.values())
+    assert 150 <= measured.tokens < 1200, "up to one batch more"
+
+
+def test_presses_of_a_table_that_a_fork_shares_cost_no_tokens():
+    """Two roots of four presses; each splits before the third press and both halves before the fourth."""
+    experiment = find("branch_grpo", "strategies")
+    policy = TablePolicy(world := experiment().world(0), experiment.settings("two trees"), 0)
+    members = Manager(world, policy, 0).group(0)
+    assert len(members) == 8
+    assert policy.tokens == 2 * (4 + 2 + 1 + 1)
+    assert sum(len(call.own_response) for one in members for call in one.trajectory.calls) == policy.tokens
 
 
 @pytest.mark.slow
