@@ -19,7 +19,7 @@ from quartet.recipe.file import parse_recipe
 from quartet.registry import build
 from quartet.rollout.client import ModelClient
 from quartet.rollout.guidance.base import Guidance
-from quartet.rollout.guidance.examples import example, examples
+from quartet.rollout.guidance.examples import ExamplesGuidance, example, examples
 from quartet.rollout.guided_env import GuidedEnv
 from quartet.rollout.loop.base import Limits
 from quartet.train.packing.branches import RECOMPUTED, pack_batch
@@ -135,5 +135,6 @@ async def test_examples_are_the_solved_tasks_in_the_form_of_pages(policy: Loaded
     assert example(solved) == shown
     assert examples([solved, solved], 2 * len(shown) + 1) == f"{shown}\n{shown}"
     assert examples([solved, solved], 2 * len(shown)) == shown and examples([solved], 9) == ""
-    part: Any = build(config.Guidance(name="examples"), None, lambda task, count: [solved] * count)
+    nothing: Any = None
+    part = ExamplesGuidance(ExamplesGuidance.Settings(), nothing, lambda task, count: [solved] * count)
     assert part.guide(replace(TASK, seed=1))(Observation(goal="", text="")) == f"{shown}\n{shown}"
