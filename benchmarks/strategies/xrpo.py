@@ -25,7 +25,7 @@ class Main(TableStrategy):
         "rounds": [*xrpo],
         "rounds and seeds": [*xrpo, *seeds],
     }
-    figures: ClassVar = TableStrategy.figures | {
+    figures: ClassVar = dict(TableStrategy.figures) | {
         "second": Figure("share of the second right press at the end, %", 1, 100)
     }
     claims = (

@@ -16,7 +16,18 @@ from quartet.types import MemberUse
 
 SHIPPED = [name for name in names("loss_term") if find("loss_term", name).__module__.startswith("quartet.train.loss")]
 OF_ADVANTAGES = (
-    *("ppo_clip", "gspo", "cispo", "sapo", "ppo_interpolated", "ppo_mixed", "clip_cov", "dpo", "filtered_nll"),
+    *(
+        "ppo_clip",
+        "ppo_confident",
+        "gspo",
+        "cispo",
+        "sapo",
+        "ppo_interpolated",
+        "ppo_mixed",
+        "clip_cov",
+        "dpo",
+        "filtered_nll",
+    ),
 )
 Columns = dict[str, np.ndarray]
 Formula = Callable[[Columns, Columns], np.ndarray]
@@ -28,7 +39,9 @@ def importance(c: Columns) -> np.ndarray:
     return np.minimum(np.exp(c["old_logprobs_T"] - c["rollout_logprobs_T"]), 1.0)
 
 
-def clipped(log_ratio: np.ndarray, advantages: np.ndarray, low: float = 0.2, high: float = 0.28) -> np.ndarray:
+def clipped(
+    log_ratio: np.ndarray, advantages: np.ndarray, low: float | np.ndarray = 0.2, high: float | np.ndarray = 0.28
+) -> np.ndarray:
     """PPO's surrogate with the dual clip 3."""
     ratio = np.exp(log_ratio)
     objective = np.minimum(ratio * advantages, np.clip(ratio, 1 - low, 1 + high) * advantages)
@@ -37,6 +50,13 @@ def clipped(log_ratio: np.ndarray, advantages: np.ndarray, low: float = 0.2, hig
 
 def ppo_clip(c: Columns, at: Columns) -> np.ndarray:
     return -importance(c) * clipped(c["logprobs_T"] - c["old_logprobs_T"], c["advantages_T"])
+
+
+def ppo_confident(c: Columns, at: Columns) -> np.ndarray:
+    branches, probabilities = c["branches_T"], np.exp(at["old_logprobs_T"])
+    confidence = np.array([probabilities[branches == branch].mean() for branch in branches])
+    bound = (0.05 + 0.15 / (1 + np.exp(-4 * (1 - confidence)))) / 0.2
+    return -importance(c) * clipped(c["logprobs_T"] - c["old_logprobs_T"], c["advantages_T"], 0.2 * bound, 0.28 * bound)
 
 
 def gspo(c: Columns, at: Columns) -> np.ndarray:
@@ -117,6 +137,7 @@ def ppo_mixed(c: Columns, at: Columns) -> np.ndarray:
 
 FORMULAS: dict[str, Formula] = {
     "ppo_clip": ppo_clip,
+    "ppo_confident": ppo_confident,
     "gspo": gspo,
     "cispo": cispo,
     "ppo_interpolated": ppo_interpolated,

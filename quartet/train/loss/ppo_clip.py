@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -48,8 +48,8 @@ class PpoClip(LossTerm):
         unbounded_T = bounded_exp(self.log_ratio(tokens))
         ratio_T = unbounded_T.where(advantages_T >= 0, unbounded_T.clamp(max=self.settings.dual_clip))
         scale = self.clip_scale(tokens)
-        low, high = ratio_T.new_tensor(self.settings.clip_low), ratio_T.new_tensor(self.settings.clip_high)
-        clipped_T = ratio_T.clamp(1 - scale * low, 1 + scale * high)
+        bounds: Any = 1 - scale * self.settings.clip_low, 1 + scale * self.settings.clip_high  # two numbers or tensors
+        clipped_T = ratio_T.clamp(*bounds)
         surrogate_T = (ratio_T * advantages_T).minimum(clipped_T * advantages_T)
 
         log_rho_T = tokens.old_logprobs_T - tokens.rollout_logprobs_T

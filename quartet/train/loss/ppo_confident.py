@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 from pydantic import Field
 
@@ -33,18 +33,17 @@ class PpoConfident(PpoClip):
         tail_tokens: Positive = 16
         """Number of trained tokens at the end of a branch whose probabilities are averaged."""
 
-    settings: Settings
     source = "ECHO, adaptive clip of its released code, core_algos.py"
 
     def clip_scale(self, tokens: LossInput) -> torch.Tensor:
-        settings = self.settings
+        settings = cast("PpoConfident.Settings", self.settings)
         confidence_T = tail_means(tokens.old_logprobs_T.exp(), tokens.branches_T, settings.tail_tokens)
         openness_T = (settings.steepness * (1 - confidence_T)).sigmoid()
         return (settings.min_clip + (settings.max_clip - settings.min_clip) * openness_T) / settings.max_clip
 
 
 def tail_means(values_T: torch.Tensor, branches_T: torch.Tensor, count: int) -> torch.Tensor:
-    """Return `[T]`: the mean of the last `count` values of each token's branch. Branches are contiguous."""
-    lengths_B = branches_T.unique_consecutive(return_counts=True)[1]
-    means = [values_K[-count:].mean() for values_K in values_T.split(lengths_B.tolist())]
-    return values_T.new_tensor(means).repeat_interleave(lengths_B)
+    """Return `[T]`: the mean of the last `count` values of each token's branch."""
+    numbers_B, places_T = branches_T.unique(return_inverse=True)
+    means = [values_T[places_T == place][-count:].mean() for place in range(len(numbers_B))]
+    return values_T.new_tensor(means)[places_T]
