@@ -91,6 +91,12 @@ KINDS: Mapping[str, Kind] = {
         "where children fork from a running rollout",
         "worker",
     ),
+    "dispatch": Kind(
+        "quartet.engine.dispatch",
+        "quartet.engine.dispatch.base:Dispatch",
+        "which engine gets a request",
+        "worker",
+    ),
     "sampler": Kind(
         "quartet.manager.control.sampler",
         "quartet.manager.control.base:TaskSampler",

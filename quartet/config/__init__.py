@@ -10,7 +10,18 @@ from quartet.config.control import Admission, Allocator, Control, Horizon, Sampl
 from quartet.config.curation import Filter, Replay
 from quartet.config.policies import PolicySource
 from quartet.config.recipe import RESUMABLE_SETTINGS, Recipe
-from quartet.config.rollouts import ActionFormat, Brancher, Engine, Env, History, Loop, Model, Reward, Rollout
+from quartet.config.rollouts import (
+    ActionFormat,
+    Brancher,
+    Dispatch,
+    Engine,
+    Env,
+    History,
+    Loop,
+    Model,
+    Reward,
+    Rollout,
+)
 from quartet.config.running import Disk, Evaluation, Ledger, Observe, Runtime, Sink
 from quartet.config.section import PathMark, PolicyMark, Section
 from quartet.config.stragglers import Straggler
@@ -27,6 +38,7 @@ __all__ = [
     "Credit",
     "Critic",
     "Disk",
+    "Dispatch",
     "Engine",
     "Env",
     "Evaluation",

@@ -116,6 +116,14 @@ class Guidance(Choice):
     the allocator `guided` after a group of failures. Their tokens are trained after prompts without the advice."""
 
 
+class Dispatch(Choice):
+    """Choice of the engine for each request."""
+
+    kind = "dispatch"
+    name: str = "headroom"
+    """Name of the dispatch: `quartet parts dispatch` lists them."""
+
+
 class Rollout(Section):
     """Rollout service: workers, agent loop, sampling, leases."""
 
@@ -139,6 +147,9 @@ class Rollout(Section):
     brancher: Brancher = Brancher()
     """Choice of the points where a running rollout is forked. The fork is a new rollout. It shares the beginning of the
     running rollout (its parent) and then continues on its own."""
+    dispatch: Dispatch = Dispatch()
+    """Choice of the engine for each request, where the run has several (`engine.replicas`, `quartet join`). Workers
+    begin no rollouts while it counts all engines as full."""
     max_turns: Positive = 10
     """Upper bound of turns per rollout; control may set a lower one."""
     max_tokens: Positive = 32
@@ -187,9 +198,13 @@ class Engine(Choice):
     name: str = "torch"
     """Name of the engine: `quartet parts engine` lists them."""
     replicas: Positive = 1
-    """Number of engine processes, each with all weights. A request goes to the engine with the least work; its prompt
-    counts as work, except at the engine that served the conversation last. If an engine dies, its requests continue at
-    the other engines."""
+    """Number of engine processes, each with all weights. `rollout.dispatch` chooses the engine of a request, by default
+    the one with the least work; its prompt counts as work, except at the engine that served the conversation last. If
+    an engine dies, its requests continue at the other engines."""
+    replicas_beside_trainer: Annotated[int, Field(ge=0)] = 0
+    """Number of engines, the last ones of `replicas`, that share the trainer's device. They serve while the trainer
+    waits for a batch, and hand their requests over to the other engines while it computes. The device must have memory
+    for both."""
     max_slots: Positive = 32
     """Maximum number of requests that one engine decodes together (continuous batching)."""
     max_context_tokens: Positive = 1024

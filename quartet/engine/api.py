@@ -135,7 +135,8 @@ class Handlers:
             await asyncio.sleep(DRAIN_POLL_SECONDS)
 
     async def health(self, _: web.Request) -> web.Response:
-        return json_response(Health(await self._engine.version(), self._engine.active_requests))
+        state = await self._engine.state()
+        return json_response(Health(state.version, self._engine.active_requests, state.cache_use))
 
     async def models(self, _: web.Request) -> web.Response:
         card = ModelCard(

@@ -54,6 +54,15 @@ class GenerateResult(TokenColumns, frozen=True, kw_only=True):
         return TokenColumns(**self.columns())
 
 
+class EngineState(Struct, frozen=True):
+    """State of an engine, by which the router dispatches requests."""
+
+    version: int
+    cache_use: float | None = None
+    """Keys and values of all requests, running and waiting, as a share of the memory for them. Above 1, requests wait
+    for memory. None if the engine does not report it."""
+
+
 class Engine(Protocol):
     """Inference engine. Its methods raise `EngineError` if the engine fails, and `PromptTooLongError` if a prompt does
     not fit."""
@@ -69,6 +78,12 @@ class Engine(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class ReportingEngine(Engine, Protocol):
+    """Engine that reports its state, as a router needs it."""
+
+    async def state(self) -> EngineState: ...
 
 
 class Counters(Struct):
@@ -101,10 +116,10 @@ class PolicyLoad(Struct, frozen=True, kw_only=True):
     """Largest difference, in nats, between the engine's log-probs of the canary and the trainer's; None without a
     canary."""
     num_bytes: int | None = None
-    """Size in bytes of the files that were read; None if a server reads them."""
+    """Size in bytes of the files or tensors that were read; None if a server reads them."""
 
 
-class ServedEngine(Engine, Protocol):
+class ServedEngine(ReportingEngine, Protocol):
     """Engine with the methods that an engine process needs to serve it and to load new policies."""
 
     max_context_tokens: int

@@ -12,6 +12,7 @@ from quartet.engine.http import HttpEngine
 from quartet.engine.paths import served_at
 from quartet.engine.router import Router
 from quartet.ledger import Ledger
+from quartet.registry import build
 
 TIMEOUT_SECONDS = 1.0
 """Time in seconds for which an engine may be unreachable before the router tries another engine, or waits if no other
@@ -30,7 +31,7 @@ class EngineClients:
         self._seconds = LEASE_SHARE * recipe.rollout.lease_seconds
         self._token, self._tls = run_token(ledger.run_dir), client_tls(recipe.runtime.tls.trusted)
         engines = {name: self._client(name) for name in recipe.engine_modules}
-        self.router = Router(engines, deadline_seconds=self._seconds)
+        self.router = Router(engines, dispatch=build(recipe.rollout.dispatch), deadline_seconds=self._seconds)
 
     async def follow_members(self) -> None:
         """Route over the engines of the recipe and those that have joined the run and not left it."""

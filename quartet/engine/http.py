@@ -12,7 +12,7 @@ import aiohttp
 import msgspec
 
 from quartet.access.token import bearer
-from quartet.engine.base import GenerateRequest, GenerateResult
+from quartet.engine.base import EngineState, GenerateRequest, GenerateResult
 from quartet.engine.completion import checked_result, lines_of, to_completion_request
 from quartet.engine.wire import (
     MAX_BODY_BYTES,
@@ -94,7 +94,11 @@ class HttpEngine:
         await self._call(lambda url: self._exchange("POST", f"{url}/abort_requests", body, dict))
 
     async def version(self) -> int:
-        return (await self._call(lambda url: self._exchange("GET", f"{url}/health", None, Health))).version
+        return (await self.state()).version
+
+    async def state(self) -> EngineState:
+        health = await self._call(lambda url: self._exchange("GET", f"{url}/health", None, Health))
+        return EngineState(health.version, health.cache_use)
 
     async def close(self) -> None:
         if self._session is not None:

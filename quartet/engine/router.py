@@ -1,5 +1,5 @@
-"""Router over several engines: send a request to the least loaded engine, and continue it at another if that engine
-dies.
+"""Router over several engines: send a request to the engine that the dispatch chooses, and continue it at another if
+that engine dies.
 
 The engines serve the same policy, but each loads new versions on its own. A stopping engine is **drained**: it returns
 the tokens sampled so far (`api.Handlers.drain`), and the router continues the requests at other engines. A torch
@@ -10,13 +10,15 @@ import asyncio
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Set
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Set
 
-from quartet.engine.base import Engine, GenerateRequest, GenerateResult
+from quartet.config import Dispatch as DispatchChoice
+from quartet.engine.base import GenerateRequest, GenerateResult, ReportingEngine
+from quartet.engine.dispatch.base import Candidate, Dispatch
 from quartet.engine.partial import NOTHING, rest_of
+from quartet.engine.replica import Replica
 from quartet.errors import EngineError, EngineUnreachableError, PromptTooLongError
+from quartet.registry import build
 from quartet.types import FinishReason
 
 POLL_SECONDS = 0.1
@@ -25,68 +27,41 @@ MAX_HOMES = 4096
 """Maximum number of conversations whose last engine is remembered."""
 
 
-@dataclass(eq=False)
-class Replica:
-    """One engine behind the router."""
-
-    name: str
-    engine: Engine
-    requests: dict[str, int] = field(default_factory=dict)
-    """Request id -> expected work in tokens: `max_tokens`, plus the number of prompt tokens if they must be
-    computed."""
-    probe: asyncio.Task[None] | None = None
-    """Task that repeats health checks of an unreachable engine; it ends when the engine answers."""
-
-    @property
-    def is_up(self) -> bool:
-        return self.probe is None or self.probe.done()
-
-    @property
-    def work_tokens(self) -> int:
-        return sum(self.requests.values())
-
-    @contextmanager
-    def carrying(self, request_id: str, tokens: int) -> Iterator[None]:
-        self.requests[request_id] = tokens
-        try:
-            yield
-        finally:
-            del self.requests[request_id]
-
-    async def close(self) -> None:
-        if self.probe is not None:
-            self.probe.cancel()
-        await self.engine.close()
-
-
 class Router:
     """`Engine` over several engines that serve the same policy.
 
-    A request goes to the engine with the least work. The request's prompt counts as work, except for the engine that
-    served the conversation last and has most of the prompt in its prefix cache.
+    The dispatch chooses the engine of a request from the engines' work and from the states that they report. The
+    request's prompt counts as work, except for the engine that served the conversation last and has most of the prompt
+    in its prefix cache.
     """
 
     def __init__(
-        self, engines: Mapping[str, Engine], *, deadline_seconds: float = 30.0, probe_seconds: float = 1.0
+        self,
+        engines: Mapping[str, ReportingEngine],
+        *,
+        dispatch: Dispatch | None = None,
+        deadline_seconds: float = 30.0,
+        probe_seconds: float = 1.0,
     ) -> None:
-        """Route requests over `engines`. An unreachable engine should raise an error soon, so that another engine is
-        tried.
+        """Route requests over `engines`, by default with the recipe's default dispatch. An unreachable engine should
+        raise an error soon, so that another engine is tried.
 
         A dead or stopping engine gets no request until it answers a health check; these are sent every `probe_seconds`.
         `generate` raises an error if no engine is available for `deadline_seconds`.
         """
-        self._replicas = {name: Replica(name, engine) for name, engine in engines.items()}
+        self._replicas = {name: Replica(name, engine, probe_seconds) for name, engine in engines.items()}
+        self._dispatch: Dispatch = dispatch or build(DispatchChoice())
         self._deadline_seconds, self._probe_seconds = deadline_seconds, probe_seconds
         self._leaving: list[Replica] = []
         self._homes: OrderedDict[str, str] = OrderedDict()
         self._in_flight: set[str] = set()
         self._aborted: set[str] = set()
 
-    async def follow(self, names: Set[str], connect: Callable[[str], Engine]) -> None:
+    async def follow(self, names: Set[str], connect: Callable[[str], ReportingEngine]) -> None:
         """Route over the engines `names` from now on. An engine that is left out gets no further requests, and is
         closed when its last request has ended."""
         for name in names - self._replicas.keys():
-            self._replicas[name] = Replica(name, connect(name))
+            self._replicas[name] = Replica(name, connect(name), self._probe_seconds)
         self._leaving += [self._replicas.pop(name) for name in self._replicas.keys() - names]
         for replica in [replica for replica in self._leaving if not replica.requests]:
             self._leaving.remove(replica)
@@ -107,7 +82,7 @@ class Router:
     async def _generate(self, request: GenerateRequest) -> GenerateResult:
         sampled, deadline = NOTHING, math.inf
         while (replica := await self._find(request, deadline)) is not None:
-            behind = bool(sampled.versions) and await self._is_behind(replica, sampled.versions[-1])
+            behind = bool(sampled.versions) and await _is_behind(replica, sampled.versions[-1])
             if request.request_id in self._aborted:  # it was aborted during the awaits above
                 break
             sampled = NOTHING if behind else sampled  # versions must not decrease along a response
@@ -118,14 +93,14 @@ class Router:
             except PromptTooLongError:
                 raise
             except EngineError as error:
-                if not isinstance(error, EngineUnreachableError) and await self._version_of(replica) is not None:
+                if not isinstance(error, EngineUnreachableError) and await replica.ask() is not None:
                     raise  # the engine is healthy, so the request is at fault
                 result = NOTHING
             sampled = sampled + result
             if result.finish_reason is not FinishReason.ABORT or request.request_id in self._aborted:
                 self._remember(request.conversation, replica)
                 break
-            self._leave_alone(replica)  # no abort was requested, so the engine is gone or stopping
+            replica.leave_alone()  # no abort was requested, so the engine is gone or stopping
             deadline = math.inf if result.token_ids else min(deadline, time.monotonic() + self._deadline_seconds)
         return sampled
 
@@ -141,10 +116,16 @@ class Router:
         """Names of the engines that get requests."""
         return [name for name, replica in self._replicas.items() if replica.is_up]
 
+    @property
+    def has_room(self) -> bool:
+        """True unless all engines have lately reported that their memory is full."""
+        up = [replica for replica in self._replicas.values() if replica.is_up]
+        return not up or not all(self._dispatch.is_full(replica.state) for replica in up)
+
     async def version(self) -> int:
         """Return the oldest version that any engine serves. Raises `EngineError` if none answers."""
-        answers = await asyncio.gather(*(self._version_of(replica) for replica in self._replicas.values()))
-        versions = [version for version in answers if version is not None]
+        states = await asyncio.gather(*(replica.ask() for replica in self._replicas.values()))
+        versions = [state.version for state in states if state is not None]
         if not versions:
             raise _no_engine()
         return min(versions)
@@ -154,7 +135,8 @@ class Router:
             await replica.close()
 
     async def _find(self, request: GenerateRequest, deadline: float) -> Replica | None:
-        """Return the engine with the least work; wait while no engine is up. Return None if the request is aborted.
+        """Return the engine that the dispatch chooses; wait while no engine is up. Return None if the request is
+        aborted.
 
         Raises `EngineError` after the deadline.
         """
@@ -163,10 +145,22 @@ class Router:
             if now > deadline:
                 raise _no_engine()
             if up := [replica for replica in self._replicas.values() if replica.is_up]:
-                return min(up, key=lambda replica: replica.work_tokens + self._cost(replica, request))
+                return self._chosen(up, request)
             deadline = min(deadline, now + self._deadline_seconds)
             await asyncio.sleep(POLL_SECONDS)
         return None
+
+    def _chosen(self, up: list[Replica], request: GenerateRequest) -> Replica:
+        """Return the candidate with the lowest rank, and have all of them asked for their states if that is due."""
+        for replica in up:
+            replica.ask_if_due()
+        newest = max((replica.state.version for replica in up if replica.state), default=0)
+
+        def rank(replica: Replica) -> tuple[float, ...]:
+            state, work = replica.state, replica.work_tokens + self._cost(replica, request)
+            return self._dispatch.rank(Candidate(work, state, newest - state.version if state else 0))
+
+        return min(up, key=rank)
 
     def _cost(self, replica: Replica, request: GenerateRequest) -> int:
         at_home = bool(request.conversation) and self._homes.get(request.conversation) == replica.name
@@ -179,31 +173,11 @@ class Router:
             if len(self._homes) > MAX_HOMES:
                 self._homes.popitem(last=False)
 
-    async def _is_behind(self, replica: Replica, version: int) -> bool:
-        """Return whether the replica serves a version older than `version`; False if it does not answer."""
-        serves = await self._version_of(replica)
-        return serves is not None and serves < version
 
-    async def _version_of(self, replica: Replica) -> int | None:
-        """Return the version that the engine serves. If it does not answer, return None and stop sending requests to
-        it."""
-        try:
-            return await replica.engine.version()
-        except EngineError:
-            self._leave_alone(replica)
-            return None
-
-    def _leave_alone(self, replica: Replica) -> None:
-        """Send no requests to an engine until it answers a health check."""
-        if replica.is_up:
-            replica.probe = asyncio.create_task(self._wait_for(replica))
-
-    async def _wait_for(self, replica: Replica) -> None:
-        while True:
-            await asyncio.sleep(self._probe_seconds)
-            with suppress(EngineError):
-                await replica.engine.version()
-                return
+async def _is_behind(replica: Replica, version: int) -> bool:
+    """Return whether the replica serves a version older than `version`; False if it does not answer."""
+    state = await replica.ask()
+    return state is not None and state.version < version
 
 
 def _no_engine() -> EngineError:

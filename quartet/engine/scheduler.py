@@ -60,6 +60,11 @@ class Scheduler:
     def busy(self) -> bool:
         return bool(self.waiting or self.running)
 
+    def cache_use(self, entries: list[Running]) -> float:
+        """Return the memory that rows for all `entries` would take, as a share of the memory for rows. Any thread may
+        call this."""
+        return self._forward.rows.num_bytes(len(entries), _longest(entries)) / self._max_row_bytes if entries else 0.0
+
     def serve(self, version: int, *, recompute: bool) -> None:
         """Record new tokens as sampled by `version`, whose weights have just been loaded, and empty the prefix cache.
 

@@ -25,7 +25,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from quartet import config
 from quartet.config import Publisher as PublisherChoice
 from quartet.engine.backend.torch import Torch
-from quartet.engine.base import GenerateRequest, GenerateResult, PolicyLoad
+from quartet.engine.base import EngineState, GenerateRequest, GenerateResult, PolicyLoad
 from quartet.engine.choose_forward import make_forward
 from quartet.engine.loading import loaded
 from quartet.engine.model_inputs import TextInputs, inputs_of
@@ -149,6 +149,10 @@ class TorchEngine:
         self._raise_if_ended()
         self._watch.raise_if_hung()
         return self._scheduler.version
+
+    async def state(self) -> EngineState:
+        """Return the version of the next sampled token, and the use of the KV cache. Raises the errors of `version`."""
+        return EngineState(await self.version(), self._scheduler.cache_use(list(self._in_flight.values())))
 
     async def load_policy(self, path: str | Path, version: int) -> PolicyLoad:
         """Serve the weights in folder `path` as `version` from the next decode step on.

@@ -18,7 +18,7 @@ import torch
 
 from quartet import config
 from quartet.config import Publisher as PublisherChoice
-from quartet.engine.base import Counters, GenerateRequest, GenerateResult, PolicyLoad
+from quartet.engine.base import Counters, EngineState, GenerateRequest, GenerateResult, PolicyLoad
 from quartet.engine.forward import Span
 from quartet.engine.loading import loaded
 from quartet.engine.model_inputs import forward_arguments, inputs_of
@@ -133,6 +133,10 @@ class TransformersEngine:
         if self._closed:
             raise EngineError("the engine has stopped: it was closed", "restart the engine")
         return self._version
+
+    async def state(self) -> EngineState:
+        """Return the version of the next response. One request is computed at a time, so memory is never short."""
+        return EngineState(await self.version())
 
     async def load_policy(self, path: str | Path, version: int) -> PolicyLoad:
         """Serve the weights in folder `path` as `version` from the next response on.

@@ -114,6 +114,8 @@ class Health(Struct, frozen=True):
 
     version: int
     active_requests: int
+    cache_use: float | None = None
+    """See `EngineState.cache_use`."""
 
 
 class ModelCard(Struct, frozen=True, kw_only=True):

@@ -18,6 +18,11 @@ class Members:
         self._ledger, self._module = ledger, module
         self._pool, self._engines = pool, engines
 
+    @property
+    def engines_have_room(self) -> bool:
+        """False while all engines of a policy report that their memory is full."""
+        return all(one.router.has_room for one in self._engines)
+
     async def look(self) -> int:
         """Follow the engines, set the size of the pool to this worker's share of all sessions, and return it."""
         for one in self._engines:

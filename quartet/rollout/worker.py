@@ -62,7 +62,7 @@ class RolloutWorker:
         self._stragglers: StragglerRule = build(recipe.straggler, recipe)
         self._claiming = asyncio.Lock()
         self._notified = asyncio.Event()
-        self._paused = False
+        self._paused = self._engines_are_full = False
         self._slots_with_session = 0
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -136,7 +136,13 @@ class RolloutWorker:
             return lease
 
     def claim(self) -> RolloutLease | None:
-        """Claim the next queued rollout for `run_rollout`. Return None if none is queued or the rule pauses them."""
+        """Claim the next queued rollout for `run_rollout`.
+
+        Return None if none is queued, the rule pauses them, or the engines have no memory for more requests.
+        """
+        self._engines_are_full = self._members is not None and not self._members.engines_have_room
+        if self._engines_are_full:
+            return None
         self._paused = self._stragglers.pauses_training(self._ledger)
         leases = self._ledger.rollouts.claim(
             self._runner.name, 1, self._recipe.rollout.lease_seconds, training=not self._paused
@@ -166,6 +172,8 @@ class RolloutWorker:
             self._presence.working(_running([attempt.lease for attempt in self._runner.attempts]))
         elif self._slots_with_session and self._paused:
             self._presence.waits("the next policy", "the batch is trained and the engine serves its policy")
+        elif self._slots_with_session and self._engines_are_full:
+            self._presence.waits("memory of the engines", "a request ends")
         elif self._slots_with_session:
             phase = self._ledger.value("phase", TRAINING)
             self._presence.waits(*wait_in(phase, "queued rollouts", "control admits a group"))

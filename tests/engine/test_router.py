@@ -12,7 +12,7 @@ from engine_models import Gate, make_model, make_requests, until
 from msgspec.structs import replace
 
 from quartet.engine.api import make_app
-from quartet.engine.base import GenerateRequest, GenerateResult
+from quartet.engine.base import EngineState, GenerateRequest, GenerateResult
 from quartet.engine.forward import Span
 from quartet.engine.http import HttpEngine
 from quartet.engine.router import Router
@@ -246,6 +246,9 @@ class Counting:
     async def generate(self, request: GenerateRequest) -> GenerateResult:
         self.asked += 1
         return await self.engine.generate(request)
+
+    async def state(self) -> EngineState:
+        return EngineState(await self.version())
 
 
 async def test_a_dead_engine_is_asked_once_however_little_work_it_has(engine_of: Builder) -> None:

@@ -209,6 +209,28 @@ async def test_a_stopped_worker_gives_its_rollouts_back(tmp_path):
         await asyncio.wait_for(bench.pool.acquire(), 1)
 
 
+class Crowded:
+    """Members of a run whose engines are full at first."""
+
+    engines_have_room = False
+
+    async def look(self) -> int:
+        return 3
+
+
+async def test_no_rollout_begins_while_the_engines_are_full(tmp_path):
+    bench = Bench(tmp_path, left)
+    members, models = Crowded(), {MAIN: Model(bench.engine, Renderer(TOKENIZER))}
+    presence = Presence(bench.ledger.modules, "worker", interval_seconds=0.0)
+    bench.worker = RolloutWorker(bench.recipe, bench.ledger, models, bench.pool, bench.recorder, presence, members)
+    bench.admit(rollouts=3)
+    async with bench.running():
+        await until(lambda: bench.waits_for() == ("waiting", "memory of the engines"))
+        assert bench.ledger.statistics.queue_sizes().rollouts["queued"] == 3
+        members.engines_have_room = True
+        await until(lambda: status_counts(bench.ledger).get("completed") == 3)
+
+
 async def test_waiting_for_a_silent_engine_is_explained(tmp_path):
     bench = Bench(tmp_path, left)
 

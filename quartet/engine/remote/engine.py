@@ -12,7 +12,7 @@ from transformers import AutoConfig
 
 from quartet import config
 from quartet.crash_points import crash_point
-from quartet.engine.base import Counters, GenerateRequest, GenerateResult, PolicyLoad
+from quartet.engine.base import Counters, EngineState, GenerateRequest, GenerateResult, PolicyLoad
 from quartet.engine.remote.server import Card, InferenceServer
 from quartet.engine.request_check import fitted
 from quartet.engine.result_check import find_problem
@@ -124,6 +124,10 @@ class RemoteEngine(ABC):
         if not await self._server.is_up():
             raise EngineError(f"the server at {self._server.url} does not answer /health", "check the server's log")
         return self._version
+
+    async def state(self) -> EngineState:
+        """Return the served version; a subclass adds what its server reports of its memory."""
+        return EngineState(await self.version())
 
     async def close(self) -> None:
         await self._server.close()

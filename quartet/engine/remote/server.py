@@ -107,6 +107,17 @@ class InferenceServer:
 
     async def call(self, method: str, path: str, body: object, answer: type[T]) -> T:
         """Make one call. Raises `ServerRefusedError` for an error status, `EngineError` for any other failure."""
+        content = await self._read(method, path, body)
+        try:
+            return msgspec.json.decode(content, type=answer)
+        except msgspec.DecodeError as error:
+            raise EngineError(f"{self.url}{path} sent an invalid response: {error}") from error
+
+    async def text(self, path: str) -> str:
+        """Return the text of a page. Raises the errors of `call`."""
+        return (await self._read("GET", path, None)).decode(errors="replace")
+
+    async def _read(self, method: str, path: str, body: object) -> bytes:
         where = f"{self.url}{path}"
         try:
             async with self._session.request(method, where, **_json(body)) as response:
@@ -114,10 +125,7 @@ class InferenceServer:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise EngineError(f"{where} does not answer: {type(error).__name__} {error}") from error
         _refuse_status(where, response.status, content)
-        try:
-            return msgspec.json.decode(content, type=answer)
-        except msgspec.DecodeError as error:
-            raise EngineError(f"{where} sent an invalid response: {error}") from error
+        return content
 
     async def events(self, path: str, body: object) -> AsyncIterator[bytes]:
         """Yield the data of each server-sent event until `[DONE]`.

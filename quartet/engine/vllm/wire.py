@@ -1,5 +1,6 @@
 """JSON records of vLLM's route for token ids; only fields that Quartet uses are declared."""
 
+import re
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -14,6 +15,9 @@ TOKENS_PER_EVENT = 16
 """Number of tokens per event. With one event per token, a server would spend more time on the events than on the
 tokens. If the server dies, the tokens since the last event are lost."""
 
+CACHE_USE = re.compile(r"^vllm:kv_cache_usage_perc(?:\{[^}]*\})? (\S+)$", re.MULTILINE)
+"""Line of `GET /metrics` with the share of KV cache blocks that requests hold. A server with data parallelism has one
+line for each of its engines."""
 REQUEST_ID_PREFIX = "generate-tokens-"
 """Prefix that the server adds to a request's id; later calls must name the request with this prefix."""
 
@@ -77,3 +81,12 @@ def generate_body(request: GenerateRequest, cache_salt: str, never_sampled: Sequ
             **({"logit_bias": {str(token): LOWEST_BIAS for token in never_sampled}} if never_sampled else {}),
         },
     }
+
+
+def cache_use(metrics: str) -> float | None:
+    """Return the largest use of a KV cache that the server's metrics report; None without any.
+
+    >>> cache_use('vllm:kv_cache_usage_perc{engine="0"} 0.25')
+    0.25
+    """
+    return max((float(found) for found in CACHE_USE.findall(metrics)), default=None)

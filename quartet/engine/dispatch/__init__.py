@@ -1,0 +1,1 @@
+"""Dispatches: one part per file."""
