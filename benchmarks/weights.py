@@ -5,12 +5,14 @@
 A run of separate processes trains the shipped policy `miniwob-start` (1.1 M parameters) on the two-armed bandit, with
 float32 weights in the trainer, and publishes each version in bfloat16 with a delta. The engine reads the deltas while
 it serves the rollouts. Then this process follows all versions by their deltas alone, and compares each with its whole
-file, bit for bit. Further learning rates show when deltas stop being small.
+file, bit for bit. Further learning rates show when deltas stop being small. The last version is also sent from memory
+(`publisher = "broadcast"`) and compared with its file.
 """
 
 import json
 import statistics
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -25,6 +27,7 @@ from quartet.config import Publisher
 from quartet.ledger import Ledger
 from quartet.policy.delta_file import DELTA_FILE
 from quartet.policy.load import read_weights, weights_bytes
+from quartet.policy.transfer import Sender, receive
 from quartet.recipe.file import to_toml
 from quartet.registry import build
 from quartet.shipped import shipped_policies
@@ -32,6 +35,7 @@ from quartet.telemetry.records import read_records
 
 OTHER_STEPS = 10
 """Train steps with each further learning rate."""
+TRANSFERS = 5
 
 
 @click.command()
@@ -76,6 +80,7 @@ def measure(run_dir: Path, learning_rate: float, deltas: int) -> dict[str, Any]:
     loads = [record for record in read_records(run_dir, "engine") if "loaded_version" in record]
     whole = weights_bytes(folders[0])
     return {
+        **broadcast(folders[-1], run_dir.parent / f"{run_dir.name}.offer"),
         "delta_bytes_ratio": round(statistics.median((f / DELTA_FILE).stat().st_size for f in folders[1:]) / whole, 4),
         f"bit_equal_after_{deltas}": follows(folders),
         "pause_ms": round(statistics.median(load["swap_ms"] for load in loads), 2),
@@ -84,6 +89,28 @@ def measure(run_dir: Path, learning_rate: float, deltas: int) -> dict[str, Any]:
         "engine_loads": len(loads),
         "engine_read_share": round(sum(load["read_megabytes"] for load in loads) / (len(loads) * whole / 1e6), 4),
         "lost": summary["lost"],
+    }
+
+
+def broadcast(folder: Path, offered: Path) -> dict[str, Any]:
+    """Send the weights of `folder` from memory, as the publisher `broadcast` does, and read them from the file; return
+    the median times of an engine, and whether both are equal bit for bit."""
+    weights, sender = read_weights(folder), Sender("127.0.0.1", "gloo", 60.0)
+    offered.mkdir()
+    sender.offer(offered, "offered", weights)
+    receive_ms, read_ms, equal = [], [], True
+    for _ in range(TRANSFERS):
+        started = time.perf_counter()
+        received = receive(offered, 60.0) or {}
+        received_at = time.perf_counter()
+        read = read_weights(folder)
+        receive_ms.append(1e3 * (received_at - started))
+        read_ms.append(1e3 * (time.perf_counter() - received_at))
+        equal &= received.keys() == read.keys() and all(torch.equal(received[name], read[name]) for name in read)
+    return {
+        "broadcast_bit_equal": equal,
+        "broadcast_receive_ms": round(statistics.median(receive_ms), 2),
+        "files_read_ms": round(statistics.median(read_ms), 2),
     }
 
 

@@ -109,6 +109,10 @@ class DeltaError(CheckpointError):
     """A delta of weights is damaged or missing, or does not lead to the weights that it should."""
 
 
+class BroadcastError(CheckpointError):
+    """Weights did not arrive from the trainer's memory, or not as the trainer offered them."""
+
+
 class UnusablePolicyError(CheckpointError):
     """No policy of the run can be loaded or resumed from. An immediate retry does not help."""
 

@@ -91,3 +91,12 @@ def test_a_stream_of_vllm_that_lacks_what_training_needs_is_refused(end: dict[st
     with pytest.raises(ValueError, match=problem):
         response.add(replace(vllm_choice(2), **end))
         response.result()
+
+
+@pytest.mark.parametrize(("told", "reason"), [("abort", FinishReason.ABORT), ("length", FinishReason.LENGTH)])
+def test_a_response_that_the_server_itself_aborts_is_not_complete(told: str, reason: FinishReason) -> None:
+    """The router then continues it, as at the end of an engine."""
+    request = GenerateRequest(request_id="r", prompt_ids=[1], sampling=Sampling(max_tokens=9), stop_token_ids=[])
+    partial = Partial()
+    partial.add(StreamChoice(token_ids=[5], logprobs=StreamLogprobs(token_logprobs=[-1.0]), finish_reason=told), 3)
+    assert partial.has_ended(request) and partial.result(request).finish_reason is reason

@@ -53,8 +53,8 @@ async def test_the_key_is_handed_over_by_the_environment_alone(tmp_path: Path):
     python, folder = tmp_path / "python", Path(publish(make_model(), tmp_path / "policy"))
     python.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/arguments\nenv > {tmp_path}/environment\n')
     python.chmod(0o755)
-    recipe = engine_recipe("vllm", python=str(python))
-    process = VllmProcess(recipe, folder, 256, tmp_path / "log")
+    recipe = engine_recipe("vllm", python=str(python), tensor_parallel=2)
+    process = VllmProcess(recipe, folder, 256, tmp_path / "log", devices="2,3")
     with pytest.raises(EngineError, match="ended with code 0"):
         async with asyncio.timeout(60):
             while True:
@@ -64,4 +64,6 @@ async def test_the_key_is_handed_over_by_the_environment_alone(tmp_path: Path):
     arguments = (tmp_path / "arguments").read_text()
     assert f"--middleware {MIDDLEWARE}" in arguments and process.api_key not in arguments
     assert f"{KEY_VARIABLE}={process.api_key}\n" in (tmp_path / "environment").read_text()
+    assert "--tensor-parallel-size 2" in arguments
+    assert "CUDA_VISIBLE_DEVICES=2,3\n" in (tmp_path / "environment").read_text()
     assert process.api_key not in os.environ.values()

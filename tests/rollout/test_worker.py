@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -220,7 +221,8 @@ class Crowded:
 
 async def test_no_rollout_begins_while_the_engines_are_full(tmp_path):
     bench = Bench(tmp_path, left)
-    members, models = Crowded(), {MAIN: Model(bench.engine, Renderer(TOKENIZER))}
+    members: Any = Crowded()
+    models = {MAIN: Model(bench.engine, Renderer(TOKENIZER))}
     presence = Presence(bench.ledger.modules, "worker", interval_seconds=0.0)
     bench.worker = RolloutWorker(bench.recipe, bench.ledger, models, bench.pool, bench.recorder, presence, members)
     bench.admit(rollouts=3)

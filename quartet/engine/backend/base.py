@@ -26,6 +26,9 @@ class Backend(Part):
     loads_adapters: ClassVar[bool] = False
     """True if the engine loads a policy that is published as an adapter (`lora.publish`)."""
 
+    receives_tensors: ClassVar[bool] = False
+    """True if the engine can receive weights from the trainer's memory (`publisher = "broadcast"`)."""
+
     @abstractmethod
     async def start(self, recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
         """Return the engine of `module` (one of `Recipe.engine_modules`) after loading `policy` and verifying it.
@@ -33,6 +36,11 @@ class Backend(Part):
         Raises `CheckpointError` for a policy that fails its canary, `SetupError` for an unusable server, and
         `EngineError` if loading times out.
         """
+
+    @classmethod
+    def gpus(cls, settings: Any, recipe: Recipe) -> float:
+        """Return the number of GPUs that one engine needs, unless the recipe states it (`placement.engine.gpus`)."""
+        return 1 if recipe.engine.device.startswith("cuda") else 0
 
     def check_use(self, *, trains: bool) -> None:
         """Raise `ConfigError` if the engine cannot be used with these settings or, with `trains`, not for training."""

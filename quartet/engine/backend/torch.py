@@ -30,6 +30,7 @@ class Torch(Backend):
     reports_entropies = True
     loads_adapters = True
     reads_pictures = True
+    receives_tensors = True
 
     async def start(self, recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
         from quartet.engine.torch_engine import open_torch

@@ -26,6 +26,7 @@ class Transformers(Backend):
     reports_entropies = True
     loads_adapters = True
     reads_pictures = True
+    receives_tensors = True
 
     async def start(self, recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
         from quartet.engine.transformers_engine import open_transformers

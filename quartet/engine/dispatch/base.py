@@ -13,7 +13,7 @@ class Candidate(NamedTuple):
     work_tokens: int
     """Tokens that the engine still has to compute for the requests of this worker, with the new one."""
     state: EngineState | None
-    """What the engine reported last; None if it has not reported lately."""
+    """State that the engine reported last; None if it has not reported lately."""
     versions_behind: int
     """Number of versions between the newest policy that any engine serves and the policy of this one."""
 

@@ -59,7 +59,9 @@ class Partial:
     def reason(self, request: GenerateRequest) -> FinishReason:
         if self.finish_reason == "stop" or self._stops(request):
             return FinishReason.STOP
-        return FinishReason.ABORT if self.aborted and not self.has_ended(request) else FinishReason.LENGTH
+        # A server that stops or is paused ends responses with "abort" on its own.
+        is_cut = self.finish_reason == "abort" or (self.aborted and not self.has_ended(request))
+        return FinishReason.ABORT if is_cut else FinishReason.LENGTH
 
     def _stops(self, request: GenerateRequest) -> bool:
         return self.sampled.token_ids[-1:] != [] and self.sampled.token_ids[-1] in request.stop_token_ids

@@ -1,10 +1,11 @@
 """Engine over vLLM's HTTP API, with token ids instead of text.
 
 New weights are loaded between two decode steps, while requests are paused. vLLM's worker reads the new weights from the
-policy's folder; then the version's name and the cache salt change, and requests resume. The setting
-`engine.kv_cache_on_weight_update` decides whether the KV cache of paused requests is recomputed or kept. Because of the
-new salt, new requests do not use cached prefixes of older weights. vLLM reports the version that sampled each token.
-Tokens of a new version are returned only after its weights have passed the canary, which is scored over the same API.
+policy's folder, or receives them from the trainer's memory (`publisher = "broadcast"`); then the version's name and the
+cache salt change, and requests resume. The setting `engine.kv_cache_on_weight_update` decides whether the KV cache of
+paused requests is recomputed or kept. Because of the new salt, new requests do not use cached prefixes of older
+weights. vLLM reports the version that sampled each token. Tokens of a new version are returned only after its weights
+have passed the canary, which is scored over the same API.
 """
 
 import time
@@ -16,24 +17,26 @@ import msgspec
 
 from quartet.config import Recipe
 from quartet.engine.backend.vllm import Vllm
-from quartet.engine.base import GenerateRequest, GenerateResult
+from quartet.engine.base import EngineState, GenerateRequest, GenerateResult
 from quartet.engine.partial import NOTHING
 from quartet.engine.remote.engine import Limits, RemoteEngine, first_card, model_limits
 from quartet.engine.remote.server import InferenceServer, ServerRefusedError, api_key
 from quartet.engine.vllm.process import REQUIRED_ARGUMENTS, REQUIRED_ENVIRONMENT, VllmProcess, implementation
 from quartet.engine.vllm.response import Response
-from quartet.engine.vllm.wire import REQUEST_ID_PREFIX, ROUTE, StreamEvent, generate_body
+from quartet.engine.vllm.wire import REQUEST_ID_PREFIX, ROUTE, StreamEvent, cache_use, generate_body
 from quartet.errors import CheckpointError, EngineError, SetupError, WrongAnswerError
 from quartet.policy.kind.base import PictureProcessor
 from quartet.policy.kind.find import load_pictures
-from quartet.registry import own_settings
+from quartet.policy.publisher.base import Publisher
+from quartet.registry import build, own_settings
 from quartet.types import Policy, Sampling
 
 PROBE = GenerateRequest(request_id="probe", prompt_ids=[0], sampling=Sampling(max_tokens=1), stop_token_ids=[])
 
 
-async def open_vllm(recipe: Recipe, policy: Policy, log: Path) -> "VllmEngine":
-    """Start a server that logs to `log`, or connect to the one at `engine.url`, and load the policy.
+async def open_vllm(recipe: Recipe, policy: Policy, log: Path, devices: str = "") -> "VllmEngine":
+    """Start a server on the GPUs `devices` (empty: all) that logs to `log`, or connect to the one at `engine.url`, and
+    load the policy.
 
     Raises `SetupError` if the server does not start or lacks something that training needs, and `CheckpointError` if
     the server's log-probs of the canary differ from the trainer's.
@@ -44,7 +47,7 @@ async def open_vllm(recipe: Recipe, policy: Policy, log: Path) -> "VllmEngine":
         key = api_key("engine.api_key_variable", settings.api_key_variable)
         server, process = InferenceServer(settings.url, api_key=key), None
     else:
-        process = VllmProcess(recipe, Path(policy.path), limits.max_context_tokens, log)
+        process = VllmProcess(recipe, Path(policy.path), limits.max_context_tokens, log, devices)
         server = InferenceServer(process.url, api_key=process.api_key)
     try:
         if process is not None:
@@ -85,6 +88,8 @@ class VllmEngine(RemoteEngine):
         self.reads_pictures = pictures is not None
         self._never_sampled = pictures.never_sampled if pictures else []
         self._keeps = recipe.engine.kv_cache_on_weight_update == "keep"
+        publisher: Publisher = build(recipe.publisher)
+        self._transfer_seconds = publisher.transfer_seconds
         self._server_version = -1
         """Version of the weights in the server, which may not have passed the canary yet."""
         self._cache_salt = uuid.uuid4().hex
@@ -96,6 +101,9 @@ class VllmEngine(RemoteEngine):
         if self._process is not None:
             self._process.check()
         return await super().version()
+
+    async def state(self) -> EngineState:
+        return EngineState(await self.version(), cache_use(await self._server.text("/metrics")))
 
     async def abort(self, request_id: str) -> None:
         """End a request early; unknown ids are ignored."""
@@ -177,7 +185,8 @@ class VllmEngine(RemoteEngine):
         # Clearing the cache also discards the KV cache of paused requests.
         clear = "false" if keep_cache else "true"
         await self._command(f"/pause?mode=keep&clear_cache={clear}")
-        await self._command("/collective_rpc", {"method": "quartet_load_policy", "args": [str(folder.resolve())]})
+        arguments = [str(folder.resolve()), self._transfer_seconds]
+        await self._command("/collective_rpc", {"method": "quartet_load_policy", "args": arguments})
         await self._command("/update_weight_version", {"new_version": str(version)})
         for response in self._responses.values():
             response.weights_change()

@@ -1,14 +1,17 @@
 """Quartet's extension of vLLM's worker, which imports this file because of `--worker-extension-cls`.
 
-The file needs torch and safetensors, and no other part of Quartet.
+The file needs torch and safetensors, and of Quartet only files that need no more (`quartet/policy/transfer.py`).
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
+
+LOG = logging.getLogger(__name__)
 
 
 class QuartetExtension:
@@ -21,10 +24,26 @@ class QuartetExtension:
         """Return True. The call fails on a server that was started without the extension."""
         return True
 
-    def quartet_load_policy(self, folder: str) -> None:
-        """Replace the model's weights in place by the weights in a policy folder."""
-        self.reload_weights(weights_iterator=_tensors(Path(folder)))
+    def quartet_load_policy(self, folder: str, transfer_seconds: float = 0.0) -> None:
+        """Replace the model's weights in place by those of a policy folder.
+
+        With `transfer_seconds`, receive them from the trainer's memory. If they do not arrive in that time, read the
+        folder.
+        """
+        received = _received(Path(folder), transfer_seconds) if transfer_seconds else None
+        self.reload_weights(weights_iterator=iter(received.items()) if received else _tensors(Path(folder)))
         _pack_again(self.model_runner.get_model())
+
+
+def _received(folder: Path, transfer_seconds: float) -> dict[str, torch.Tensor] | None:
+    from quartet.errors import BroadcastError
+    from quartet.policy.transfer import receive
+
+    try:
+        return receive(folder, transfer_seconds)
+    except BroadcastError as error:
+        LOG.warning("reading the whole weights in %s: %s", folder, error.what)
+        return None
 
 
 def _tensors(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:

@@ -39,8 +39,9 @@ class VllmProcess:
     """vLLM server in a child process with its own process group. The server ends when Quartet's process ends, even if
     Quartet's process is killed."""
 
-    def __init__(self, recipe: Recipe, folder: Path, max_context_tokens: int, log: Path) -> None:
-        """Start a server with the policy in `folder`. The server responds once `wait_until_up` has returned."""
+    def __init__(self, recipe: Recipe, folder: Path, max_context_tokens: int, log: Path, devices: str = "") -> None:
+        """Start a server with the policy in `folder` on the GPUs `devices`; empty leaves the choice to vLLM. The server
+        responds once `wait_until_up` has returned."""
         self._log = log
         self.api_key = secrets.token_urlsafe(32)
         self._timeout_seconds = own_settings(recipe.engine).start_timeout_seconds
@@ -51,6 +52,7 @@ class VllmProcess:
         (Path(self._path.name) / "quartet").symlink_to(Path(quartet.__file__).parent)
         log.parent.mkdir(parents=True, exist_ok=True)
         environment = _environment(recipe, self._path.name) | {KEY_VARIABLE: self.api_key}
+        environment |= {"CUDA_VISIBLE_DEVICES": devices} if devices else {}
         with log.open("ab") as output:
             self._process = _start(_command(recipe, folder, max_context_tokens, port), output, environment)
 
@@ -107,6 +109,7 @@ def _command(recipe: Recipe, folder: Path, max_context_tokens: int, port: int) -
         *("--model", str(folder), "--served-model-name", "main", "--host", HOST, "--port", str(port)),
         *implementation(folder),
         *("--dtype", engine.dtype, "--max-model-len", str(max_context_tokens), "--max-num-seqs", str(engine.max_slots)),
+        *("--tensor-parallel-size", str(own.tensor_parallel)),
         *REQUIRED_ARGUMENTS,
         *("--middleware", MIDDLEWARE),
         "--enable-prefix-caching" if engine.prefix_cache_megabytes else "--no-enable-prefix-caching",
