@@ -24,8 +24,9 @@ class Needs(Section):
     cpus: Annotated[float, Field(ge=0)] | None = None
     """CPU cores. If unset: one for each PyTorch thread of the process."""
     gpus: Annotated[float, Field(ge=0)] | None = None
-    """GPUs; less than 1 shares a GPU. If unset: 1 if the recipe names a CUDA device for this role, otherwise 0. The
-    process sees only its own GPUs, so the device is `cuda`, without a number."""
+    """GPUs; less than 1 shares a GPU. If unset: `engine.tensor_parallel` for an engine that starts vLLM (set 0 if vLLM
+    computes on the CPU), 1 if the recipe names a CUDA device for this role, otherwise 0. The process sees only its own
+    GPUs, so the device is `cuda`, without a number."""
     memory_gigabytes: Annotated[float, Field(ge=0)] = 0.0
     """Memory, in GB of 10^9 bytes, that is reserved on the node; 0 reserves none."""
     labels: list[Label] = []

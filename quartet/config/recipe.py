@@ -100,8 +100,19 @@ class Recipe(Section):
     def _engines_can_be_placed(self) -> "Recipe":
         if self.engine.replicas > 1 and self.runtime.kind == "synchronous":
             raise ValueError("engine.replicas above 1 needs runtime.kind = 'processes' -> set it")
+        if self.engine.replicas_beside_trainer >= self.engine.replicas:
+            raise ValueError(
+                "while the trainer computes, no engine would serve -> set engine.replicas above "
+                f"engine.replicas_beside_trainer = {self.engine.replicas_beside_trainer}"
+            )
         if self.engine.replicas > 1 and self.runtime.engine_port:
             raise ValueError("several engines cannot listen on runtime.engine_port -> set it to 0 for any free ports")
+        return self
+
+    @model_validator(mode="after")
+    def _ranks_can_be_placed(self) -> "Recipe":
+        if self.train.nodes > 1 and self.runtime.kind != "ray":
+            raise ValueError('train.nodes above 1 needs runtime.kind = "ray" -> set it, or start the ranks by torchrun')
         return self
 
     @model_validator(mode="after")
@@ -176,6 +187,11 @@ class Recipe(Section):
     def engine_modules(self) -> list[str]:
         """Names of the engine processes: `engine`, `engine-2`, ..."""
         return _numbered("engine", self.engine.replicas)
+
+    @property
+    def guest_modules(self) -> list[str]:
+        """Names of the engines that share the trainer's device."""
+        return self.engine_modules[self.engine.replicas - self.engine.replicas_beside_trainer :]
 
     @property
     def env_modules(self) -> list[str]:

@@ -20,6 +20,9 @@ class Train(Section):
     processes: Positive = 1
     """Processes that train a policy together, each on its share of a minibatch and with its shard of the weights
     (FSDP2). May change at `--resume`."""
+    nodes: Positive = 1
+    """Nodes of a Ray cluster over which the processes are dealt evenly; each needs an equal part of the resources of
+    `placement.trainer`. May change at `--resume`."""
     device: Device = "cpu"
     """Device of the trainer and of `quartet sft`: `cpu`, `cuda`, or `cuda:N`. May change at `--resume`."""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -96,6 +99,15 @@ class Train(Section):
     """Number of PyTorch threads per process (`processes`)."""
     starved_timeout_seconds: PositiveFloat = 300.0
     """Time without a batch to train on after which the run stops with an explanation (exit code 3)."""
+
+    @model_validator(mode="after")
+    def _processes_are_dealt_evenly(self) -> Self:
+        if self.processes % self.nodes:
+            raise ValueError(
+                f"train.processes = {self.processes} cannot be dealt evenly over train.nodes = {self.nodes}"
+                " -> make the first a multiple of the second"
+            )
+        return self
 
     @model_validator(mode="after")
     def _offload_is_from_a_device(self) -> Self:

@@ -12,10 +12,12 @@ from quartet.access.token import run_token
 from quartet.config import Recipe
 from quartet.engine.api import make_app
 from quartet.engine.base import ServedEngine
+from quartet.engine.guest import Guest
 from quartet.engine.paths import served_at
 from quartet.engine.service import EngineService, beating
 from quartet.engine.start import Started, start_with_newest
 from quartet.engine.wire import MODEL_NAME
+from quartet.files.computing import is_computing
 from quartet.ledger import Ledger
 from quartet.manager.schedule import make_schedule
 from quartet.registry import build
@@ -37,7 +39,8 @@ async def run_engine(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module:
                     return
                 engines.push_async_callback(one.engine.close)
                 started[policy] = one
-            await _follow(started, recipe, ledger, recorder, stop, module)
+            async with _as_served(started, recipe, run_dir, module) as served:
+                await _follow(started, served, recipe, ledger, recorder, stop, module)
 
 
 async def _start(recipe: Recipe, ledger: Ledger, stop: asyncio.Event, module: str) -> Started | None:
@@ -57,8 +60,24 @@ async def _start(recipe: Recipe, ledger: Ledger, stop: asyncio.Event, module: st
     return None
 
 
+@asynccontextmanager
+async def _as_served(
+    started: Mapping[str, Started], recipe: Recipe, run_dir: Path, module: str
+) -> AsyncIterator[Mapping[str, ServedEngine]]:
+    """Yield the engines by policy; those of a module that shares the trainer's device as guests there."""
+    if module not in recipe.guest_modules:
+        yield {name: one.engine for name, one in started.items()}
+        return
+    async with AsyncExitStack() as watching:
+        guests = {name: Guest(one.engine, run_dir) for name, one in started.items()}
+        for guest in guests.values():
+            await watching.enter_async_context(guest.watching())
+        yield guests
+
+
 async def _follow(
     started: Mapping[str, Started],
+    served: Mapping[str, ServedEngine],
     recipe: Recipe,
     ledger: Ledger,
     recorder: Recorder,
@@ -66,7 +85,7 @@ async def _follow(
     module: str,
 ) -> None:
     """Serve the engines, one for each policy, and keep each at the newest version of its policy."""
-    runtime, (first, *others) = recipe.runtime, [(name, one.engine) for name, one in started.items()]
+    runtime, (first, *others) = recipe.runtime, list(served.items())
     serving = serve(
         first[1],
         token=run_token(ledger.run_dir),
@@ -77,7 +96,7 @@ async def _follow(
         others=dict(others),
     )
     async with serving as url:
-        presence, may_load = Presence(ledger.modules, module, url=url), _may_load(recipe, ledger)
+        presence, may_load = Presence(ledger.modules, module, url=url), _may_load(recipe, ledger, module)
         services = [
             EngineService(one.engine, ledger.of(name), recorder, presence, may_load, one.refused_version)
             for name, one in started.items()
@@ -97,9 +116,14 @@ async def _keep_up(services: list[EngineService], ledger: Ledger, stop: asyncio.
             await notifications.wait(stop)
 
 
-def _may_load(recipe: Recipe, ledger: Ledger) -> Callable[[], bool]:
+def _may_load(recipe: Recipe, ledger: Ledger, module: str) -> Callable[[], bool]:
     schedule, stragglers = make_schedule(recipe.admission.schedule), build(recipe.straggler, recipe)
-    return lambda: schedule.may_take_weights(ledger, stragglers)
+    is_guest = module in recipe.guest_modules
+
+    def may_load() -> bool:
+        return not (is_guest and is_computing(ledger.run_dir)) and schedule.may_take_weights(ledger, stragglers)
+
+    return may_load
 
 
 @asynccontextmanager

@@ -10,7 +10,16 @@ LOCK = "supervisor.pid"
 """Lock file of a run, created first and kept after the run's end."""
 NAMES = frozenset(
     {
-        *("config.toml", "config.toml.writing", LOCK, "loading.lock", "manager.lock", "evaluation", TOKEN),
+        *(
+            "config.toml",
+            "config.toml.writing",
+            LOCK,
+            "loading.lock",
+            "computing.lock",
+            "manager.lock",
+            "evaluation",
+            TOKEN,
+        ),
         *("summary.json", "summary.json.writing", "success.png", "notes.json", "notes.json.writing"),
         *("ledger.sqlite", "ledger.sqlite-shm", "ledger.sqlite-wal", "ledger.sqlite-journal", "ledger.json"),
         *("bells", "notifications", "blobs", "policies", "trainer", "control", "evaluations", "logs", "displays"),

@@ -4,13 +4,15 @@
 """
 
 from collections.abc import Sequence
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from quartet.access.rules import is_loopback
 from quartet.config import Recipe
 from quartet.config.placement import Needs
 from quartet.errors import ConfigError
+from quartet.registry import find, own_settings
 
 LEAST_CPUS = 0.01
 """CPUs of a module that asks for none: a cluster cannot place a process without any resource."""
@@ -18,7 +20,7 @@ GIGABYTE = 10**9
 
 
 class Placed(Struct, frozen=True, kw_only=True):
-    """One module process, all ranks of a trainer together, and the resources that it needs."""
+    """One module process, or all ranks of a trainer on one node together, and the resources that it needs."""
 
     module: str
     cpus: float
@@ -26,8 +28,11 @@ class Placed(Struct, frozen=True, kw_only=True):
     memory_gigabytes: float = 0.0
     labels: dict[str, str] = {}
     ranks: int = 1
+    first_rank: int = 0
     threads: int = 1
     """PyTorch threads of each rank."""
+    beside: str = ""
+    """Module whose device this one shares; it is placed with that module."""
 
     @property
     def role(self) -> str:
@@ -40,7 +45,9 @@ class Placed(Struct, frozen=True, kw_only=True):
         parts += [_count(self.gpus, "GPU")] if self.gpus else []
         parts += [f"{self.memory_gigabytes:g} GB"] if self.memory_gigabytes else []
         labels = " and ".join(f"{key}={value}" for key, value in self.labels.items())
-        return ", ".join(parts) + (f" on a node with {labels}" if labels else "")
+        parts[-1] += f" on a node with {labels}" if labels else ""
+        parts[-1] += f" beside the {self.beside}" if self.beside else ""
+        return ", ".join(parts)
 
 
 class Node(Struct, kw_only=True):
@@ -53,8 +60,17 @@ class Node(Struct, kw_only=True):
 
 
 def placement_plan(recipe: Recipe) -> list[Placed]:
-    """Return the module processes of training with their resources, in the order in which they are started."""
-    return [placed(recipe, module) for module in recipe.modules]
+    """Return the module processes of training with their resources, in the order in which they are started. A trainer
+    over several nodes has one entry for each."""
+    return [part for module in recipe.modules for part in _parts(placed(recipe, module), recipe.train.nodes)]
+
+
+def bundles(plan: Sequence[Placed]) -> list[Placed]:
+    """Return what is reserved together on one node: each module, with those that share its device."""
+    hosts = [one for one in plan if not one.beside]
+    return [
+        _with_guests(host, [one for one in plan if one.beside == host.module and not host.first_rank]) for host in hosts
+    ]
 
 
 def placement_table(plan: Sequence[Placed]) -> str:
@@ -79,7 +95,7 @@ def shortage(plan: Sequence[Placed], nodes: Sequence[Node]) -> list[str]:
     """
     free = [Node(cpus=n.cpus, gpus=n.gpus, memory_gigabytes=n.memory_gigabytes, labels=n.labels) for n in nodes]
     missing = []
-    for one in sorted(plan, key=lambda one: (not one.labels, -one.gpus, -one.cpus)):
+    for one in sorted(bundles(plan), key=lambda one: (not one.labels, -one.gpus, -one.cpus)):
         labelled = [node for node in free if one.labels.items() <= node.labels.items()]
         if fitting := [node for node in labelled if _fits(one, node)]:
             node = min(fitting, key=lambda node: (node.gpus, node.cpus))
@@ -109,21 +125,62 @@ def check_placement(recipe: Recipe) -> None:
 
 
 def placed(recipe: Recipe, module: str) -> Placed:
-    """Return the resources of one module process of the run."""
+    """Return the resources of one module process of the run, all ranks of a trainer together."""
     role = module.partition("-")[0]
     needs: Needs = getattr(recipe.placement, role)
     threads = {"engine": recipe.engine.threads, "trainer": recipe.train.threads}.get(role, 1)
     ranks = recipe.train.processes if role == "trainer" else 1
-    device = {"engine": recipe.engine.device, "trainer": recipe.train.device}.get(role, "cpu")
-    gpus = (ranks if device.startswith("cuda") else 0) if needs.gpus is None else needs.gpus
+    gpus = _gpus(recipe, module) if needs.gpus is None else needs.gpus
+    is_guest = module in recipe.guest_modules
     return Placed(
         module=module,
         cpus=max(threads * ranks if needs.cpus is None else needs.cpus, LEAST_CPUS),
         gpus=gpus,
+        beside=next(iter(recipe.trainer_modules)) if is_guest else "",
         memory_gigabytes=needs.memory_gigabytes,
         labels=dict(label.split("=", 1) for label in needs.labels),
         ranks=ranks,
         threads=threads,
+    )
+
+
+def _gpus(recipe: Recipe, module: str) -> float:
+    """Return the number of GPUs of a module, if the recipe does not state it. A trainer and the engines that share its
+    GPU take equal parts of it."""
+    role, guests = module.partition("-")[0], recipe.guest_modules
+    if guests and (module in guests or module == next(iter(recipe.trainer_modules))):
+        return 1 / (1 + len(guests)) if recipe.train.device.startswith("cuda") else 0
+    if role == "engine":
+        backend: Any = find(recipe.engine.kind, recipe.engine.name)
+        return backend.gpus(own_settings(recipe.engine), recipe)
+    return recipe.train.processes if role == "trainer" and recipe.train.device.startswith("cuda") else 0
+
+
+def _parts(one: Placed, nodes: int) -> list[Placed]:
+    """Return a trainer's equal parts on the nodes over which its ranks are dealt; any other module as it is."""
+    if one.role != "trainer" or nodes == 1:
+        return [one]
+    ranks = one.ranks // nodes
+    return [
+        structs.replace(
+            one,
+            cpus=one.cpus / nodes,
+            gpus=one.gpus / nodes,
+            memory_gigabytes=one.memory_gigabytes / nodes,
+            ranks=ranks,
+            first_rank=node * ranks,
+        )
+        for node in range(nodes)
+    ]
+
+
+def _with_guests(one: Placed, guests: Sequence[Placed]) -> Placed:
+    together = [one, *guests]
+    return structs.replace(
+        one,
+        cpus=sum(each.cpus for each in together),
+        gpus=round(sum(each.gpus for each in together), 3),
+        memory_gigabytes=sum(each.memory_gigabytes for each in together),
     )
 
 

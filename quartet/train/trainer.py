@@ -16,6 +16,7 @@ import torch
 
 from quartet.config import Recipe
 from quartet.errors import LeaseLostError, LedgerError
+from quartet.files.computing import computing
 from quartet.ledger import Ledger
 from quartet.ledger.checkpoints import RecoveryPoint
 from quartet.ledger.policy_folders import policies_root
@@ -143,7 +144,7 @@ class Trainer:
         phases.seconds["held_back_seconds"] = self.wait.end()
         self.presence.working("training")
         try:
-            with self.recorder.span("train_step", trace=phases.trace):
+            with computing(self.run_dir), self.recorder.span("train_step", trace=phases.trace):
                 self._train(batch, phases)
         except FailedStepError as error:
             self.settle()

@@ -146,3 +146,30 @@ def test_two_ranks_end_by_themselves_and_resume_what_one_process_has_trained(
 
 def write_recipe(run: FedRun, recipe: Recipe) -> None:
     (run.run_dir / "config.toml").write_text(to_toml(recipe))
+
+
+@pytest.mark.campaign
+def test_ranks_of_two_launchers_train_what_one_process_trains(tmp_path: Path, bandit_policy: Path) -> None:
+    """As on two nodes: each has a launcher, and the ranks of both are one trainer with one checkpoint of shards."""
+    steps = STEPS - 1
+    run = FedRun(tmp_path / "run", recipe_of(bandit_policy, processes=2, steps=steps))
+    run.feed(STEPS)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+    port, module = str(free_port()), ["-m", "quartet.runtime.module", "trainer", str(run.run_dir)]
+    agents = [
+        subprocess.Popen(
+            [*launcher, "--node-rank", str(node), "--master-addr", HOST, "--master-port", port, *module],
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            cwd=REPOSITORY,
+        )
+        for node in range(2)
+    ]
+    try:
+        assert [agent.wait(300) for agent in agents] == [0, 0]
+    finally:
+        for agent in agents:
+            agent.kill()
+    assert run.ledger.batches.train_step() == steps
+    shards = {file.name.partition("-model")[0] for file in run.run_dir.glob("trainer/*/shard-*.safetensors")}
+    assert shards == {"shard-00000", "shard-00001"}
+    assert_trained_like_one_process(run, bandit_policy, tmp_path / "alone")

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.bandit import bandit_recipe
 from quartet.errors import ConfigError
-from quartet.runtime.placement import Node, check_placement, placement_plan, placement_table, shortage
+from quartet.runtime.placement import Node, bundles, check_placement, placement_plan, placement_table, shortage
 
 ON_GPUS = {
     "engine": {"replicas": 2, "device": "cuda", "threads": 4},
@@ -33,6 +33,51 @@ def test_the_plan_names_every_module_with_what_it_needs() -> None:
         "  trainer   8 CPUs, 2 GPUs, 64 GB",
         "  total     20 CPUs, 4 GPUs, 64 GB",
     ]
+
+
+@pytest.mark.parametrize(
+    ("engine", "gpus"),
+    [({}, 1), ({"tensor_parallel": 4}, 4), ({"url": "http://127.0.0.1:8000"}, 0)],
+    ids=["one GPU", "tensor parallel", "a server elsewhere"],
+)
+def test_a_vllm_engine_reserves_the_gpus_of_its_server(engine: dict, gpus: int) -> None:
+    (placed,) = (one for one in plan(engine={"name": "vllm", **engine}) if one.module == "engine")
+    assert placed.gpus == gpus
+    stated = plan(engine={"name": "vllm", **engine}, placement={"engine": {"gpus": 0}})
+    assert {one.gpus for one in stated} == {0}
+
+
+def test_an_engine_beside_the_trainer_is_placed_with_it_and_shares_its_gpu() -> None:
+    sections = {"engine": {"replicas": 2, "replicas_beside_trainer": 1, "device": "cuda"}, "train": {"device": "cuda"}}
+    said = placement_table(plan(**sections)).splitlines()
+    assert "  engine    1 CPU, 1 GPU" in said
+    assert "  engine-2  1 CPU, 0.5 GPUs beside the trainer" in said
+    assert "  trainer   1 CPU, 0.5 GPUs" in said
+    together = {one.module: (one.cpus, one.gpus) for one in bundles(plan(**sections))}
+    assert together["trainer"] == (2, 1) and "engine-2" not in together
+    assert shortage(plan(**sections), [Node(cpus=4, gpus=1), Node(cpus=2, gpus=1)]) == []
+    (missing,) = shortage(plan(**sections), [Node(cpus=9, gpus=1)])
+    assert missing.startswith("engine needs 1 CPU, 1 GPU") or missing.startswith("trainer needs 2 CPUs, 1 GPU")
+
+
+def test_a_trainer_over_two_nodes_has_an_equal_part_on_each() -> None:
+    sections = {
+        "runtime": {"kind": "ray"},
+        "train": {"processes": 4, "nodes": 2},
+        "placement": {"trainer": {"cpus": 8}},
+    }
+    parts = [one for one in plan(**sections) if one.module == "trainer"]
+    assert [(one.cpus, one.ranks, one.first_rank) for one in parts] == [(4, 2, 0), (4, 2, 2)]
+    assert shortage(plan(**sections), [Node(cpus=8), Node(cpus=4)]) == []
+    with pytest.raises(ConfigError, match="cannot be dealt evenly"):
+        plan(train={"processes": 3, "nodes": 2})
+    with pytest.raises(ConfigError, match="start the ranks by torchrun"):
+        plan(train={"processes": 2, "nodes": 2})
+
+
+def test_one_engine_at_least_serves_while_the_trainer_computes() -> None:
+    with pytest.raises(ConfigError, match=r"no engine would serve\n  -> set engine\.replicas above"):
+        plan(engine={"replicas": 1, "replicas_beside_trainer": 1})
 
 
 def test_a_cluster_with_room_for_all_modules_lacks_nothing() -> None:

@@ -17,7 +17,8 @@ from quartet.errors import SetupError
 from quartet.ledger import Ledger
 from quartet.recipe.file import to_toml
 from quartet.runtime.placer.base import make_placer
-from tests.live_runs import died, promises_hold, train_while
+from tests.live_runs import died, promises_hold, train, train_while
+from tests.postgresql import needs_postgresql, server_url
 
 if TYPE_CHECKING:  # `make test-ray` installs Ray; without it these tests are collected, and not run
     from quartet.runtime.placer.on_ray import OnNode, OnRay
@@ -45,9 +46,12 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 def serve(placer: "OnRay", run_dir: Path) -> "OnNode":
     """Start the environment host and wait until it serves."""
+    from quartet.runtime.placer.on_ray import OnNode
+
     with closing(Ledger.open(run_dir)) as ledger:
         ledger.modules.end_all()
         host = placer.start("env", run_dir / "logs" / "env.stderr")
+        assert isinstance(host, OnNode)
         wait_until(lambda: host.poll() is None and host.pid in [row.pid for row in ledger.modules.all() if row.url])
     return host
 
@@ -107,3 +111,28 @@ def test_a_run_on_ray_outlasts_a_killed_worker_and_keeps_its_promises(tmp_path: 
 
     summary = train_while(tmp_path / "run", recipe, kill)
     promises_hold(tmp_path / "run", summary)
+
+
+@needs_postgresql
+def test_ranks_of_a_trainer_on_two_nodes_are_one_module(tmp_path: Path, bandit_policy: Path) -> None:
+    """Two nodes of Ray on this machine. The second has room for the second rank only."""
+    from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 6, "num_gpus": 0})
+    cluster.add_node(num_cpus=1, num_gpus=0)
+    hosts = {"engine_host": "0.0.0.0", "env_host": "0.0.0.0"}
+    recipe = bandit_recipe(
+        bandit_policy,
+        runtime={"kind": "ray", **hosts},
+        placement={"address": cluster.address, "env": {"cpus": 1}, "manager": {"cpus": 1}},
+        ledger={"url": server_url()},
+        train={"processes": 2, "nodes": 2, "max_train_steps": 3},
+        evaluation={"before_and_after": False},
+    )
+    try:
+        summary = train(tmp_path / "run", recipe)
+    finally:
+        cluster.shutdown()
+    assert summary["train_steps"] == 3
+    promises_hold(tmp_path / "run", summary)
+    assert (tmp_path / "run" / "logs" / "trainer.rank-1.jsonl").is_file()

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from quartet.config import Recipe
 from quartet.errors import ConfigError
-from quartet.runtime.placement import GIGABYTE, Placed, check_placement, placement_plan
+from quartet.runtime.placement import GIGABYTE, Placed, bundles, check_placement, placement_plan
 
 PORT = 6379
 """Port of the cluster's head."""
@@ -73,7 +73,9 @@ def deployment(recipe: Recipe, written: str, overrides: Sequence[str]) -> Deploy
     train = shlex.join(["quartet", "train", written, "--run-dir", run_dir, *settings])
     head = f"ray start --head --port={PORT} --num-cpus=0 --num-gpus=0 --object-store-memory={OBJECT_STORE_BYTES}"
     resume = f"[ -e {shlex.quote(run_dir)}/config.toml ] && set -- --resume"
-    return Deployment(name=name, nodes=_nodes(placement_plan(recipe)), train=f'{head}; {resume}; exec {train} "$@"')
+    return Deployment(
+        name=name, nodes=_nodes(bundles(placement_plan(recipe))), train=f'{head}; {resume}; exec {train} "$@"'
+    )
 
 
 def _nodes(plan: Sequence[Placed]) -> list[Nodes]:

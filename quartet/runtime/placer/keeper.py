@@ -8,14 +8,16 @@ import asyncio
 import socket
 from pathlib import Path
 
+import ray  # pyright: ignore[reportMissingImports]
 from msgspec import Struct
 
 from quartet import __version__
 from quartet.errors import QuartetError, SetupError
+from quartet.free_port import free_port
 from quartet.run.run_dir import CONFIG
 from quartet.runtime.placement import Placed
 from quartet.runtime.start_process import StartedHere
-from quartet.runtime.start_ranks import start_ranks
+from quartet.runtime.start_ranks import Meeting, start_ranks
 
 POLL_SECONDS = 0.1
 
@@ -35,11 +37,20 @@ class Keeper:
         self._process: StartedHere | None = None
         self._started = asyncio.Event()
 
-    async def run(self, one: Placed, log: Path, version: str) -> Ended:
-        """Start the module and wait for its end."""
+    async def address(self) -> tuple[str, int]:
+        """Return this node's address, and a port that is free on it, where the ranks of a trainer can meet."""
+        return ray.util.get_node_ip_address(), free_port("")
+
+    async def run(
+        self, one: Placed, log: Path, version: str, size: int = 1, meet_at: tuple[str, int] | None = None
+    ) -> Ended:
+        """Start the module and wait for its end. Its ranks are some of `size`, which meet at an address."""
+        meeting = Meeting(*meet_at, size, one.first_rank) if meet_at else None
         try:
             self._check(version)
-            process = start_ranks("spawn", one.module, self._run_dir, log, threads=one.threads, ranks=one.ranks)
+            process = start_ranks(
+                "spawn", one.module, self._run_dir, log, threads=one.threads, ranks=one.ranks, meeting=meeting
+            )
         except QuartetError as error:
             return Ended(error.exit_code, str(error))
         self._process = process

@@ -24,9 +24,10 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # p
 from quartet import __version__
 from quartet.config import Recipe
 from quartet.errors import SetupError
-from quartet.runtime.placement import GIGABYTE, Node, Placed, check_placement, placement_plan, shortage
+from quartet.runtime.placement import GIGABYTE, Node, Placed, bundles, check_placement, placement_plan, shortage
 from quartet.runtime.placer.base import Placer
 from quartet.runtime.placer.keeper import Ended, Keeper
+from quartet.runtime.start_ranks import Together
 from quartet.terminal.say import say
 
 KILL_SECONDS = 5.0
@@ -41,6 +42,7 @@ class OnRay(Placer):
     def __init__(self, recipe: Recipe, run_dir: Path) -> None:
         super().__init__(recipe, run_dir.resolve())
         self._plan = placement_plan(recipe)
+        self._bundles = bundles(self._plan)
         self._group: Any = None
 
     def __enter__(self) -> Self:
@@ -61,17 +63,25 @@ class OnRay(Placer):
         remove_placement_group(self._group)
         ray.shutdown()
 
-    def start(self, module: str, log: Path) -> "OnNode":
-        """Start a module on the node of its bundle, with the GPUs that Ray assigns to it."""
-        index = [one.module for one in self._plan].index(module)
-        one = self._plan[index]
+    def start(self, module: str, log: Path) -> "OnNode | OnNodes":
+        """Start a module on the node of its bundle, with the GPUs that Ray assigns to it; a trainer over several nodes
+        on all of them."""
+        parts = [(self._actor(one), one) for one in self._plan if one.module == module]
+        if len(parts) == 1:
+            return OnNode(*parts[0], log.resolve())
+        size, meet_at = sum(one.ranks for _, one in parts), parts[0][0].address.remote()
+        return OnNodes([OnNode(actor, one, log.resolve(), size, meet_at) for actor, one in parts])
+
+    def _actor(self, one: Placed) -> Any:
+        bundles = [(bundle.module, bundle.first_rank) for bundle in self._bundles]
+        index = bundles.index((one.beside or one.module, one.first_rank))
         actor = ray.remote(Keeper).options(
             num_cpus=one.cpus,
             num_gpus=one.gpus,
             memory=one.memory_gigabytes * GIGABYTE or None,
             scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index),
         )
-        return OnNode(actor.remote(self._run_dir), one, log.resolve())
+        return actor.remote(self._run_dir)
 
     def _reserved(self) -> Any:
         """Return the placement group once it is reserved. Raises `SetupError` with what is missing."""
@@ -82,9 +92,9 @@ class OnRay(Placer):
             said = "\n  ".join(missing)
             say(f"the cluster lacks resources; waiting up to {seconds:g} s for them\n  {said}", fg="yellow", err=True)
         group = placement_group(
-            [_bundle(one) for one in self._plan],
+            [_bundle(one) for one in self._bundles],
             strategy=placement.strategy.upper(),
-            bundle_label_selector=[one.labels for one in self._plan],
+            bundle_label_selector=[one.labels for one in self._bundles],
         )
         if (missing and placement.address == "local") or not group.wait(math.ceil(seconds)):
             raise self._short(shortage(self._plan, _nodes()))
@@ -105,16 +115,18 @@ class OnRay(Placer):
             return
         check_placement(self._recipe)
         names = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
-        placed = (f"{one.module} on {names[nodes[index]]}" for index, one in enumerate(self._plan))
+        placed = (f"{one.module} on {names[nodes[index]]}" for index, one in enumerate(self._bundles))
         say(f"placed: {', '.join(placed)}", err=True)
 
 
 class OnNode:
     """A module's process on some node of the cluster, with the interface of `subprocess.Popen`."""
 
-    def __init__(self, actor: Any, one: Placed, log: Path) -> None:
+    def __init__(self, actor: Any, one: Placed, log: Path, size: int = 1, meet_at: Any = None) -> None:
+        """Run the module in the actor; of a trainer over several nodes the ranks there, of `size`, which meet at an
+        address."""
         self._actor, self._one, self._log = actor, one, log
-        self._ended = actor.run.remote(one, log, __version__)
+        self._ended = actor.run.remote(one, log, __version__, size, meet_at)
         self._started = actor.pid.remote()
         self._pid: int | None = None
         self._code: int | None = None
@@ -157,6 +169,15 @@ class OnNode:
             with self._log.open("a") as log:
                 print(ended.error, file=log)
         return ended.code
+
+
+class OnNodes(Together[OnNode]):
+    """Ranks of a trainer over several nodes."""
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of rank 0 on its node."""
+        return self._processes[0].pid
 
 
 def _connect(recipe: Recipe, plan: Sequence[Placed]) -> None:
