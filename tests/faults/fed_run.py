@@ -23,7 +23,7 @@ class FedRun:
 
     def __init__(self, run_dir: Path, recipe: Recipe) -> None:
         self.run_dir = run_dir
-        self.ledger = Ledger.create(run_dir)
+        self.ledger = Ledger.create(run_dir, **recipe.ledger.model_dump())
         self.ledger.policies.register_initial(recipe.model.path)
         self._receipts = WorkerReceipts(run_dir, enabled=True)
         (run_dir / "config.toml").write_text(to_toml(recipe))

@@ -17,7 +17,8 @@ from quartet.errors import SetupError
 from quartet.ledger import Ledger
 from quartet.recipe.file import to_toml
 from quartet.runtime.placer.base import make_placer
-from tests.live_runs import died, promises_hold, train, train_while
+from tests.faults.fed_run import FedRun
+from tests.live_runs import died, promises_hold, train_while
 from tests.postgresql import needs_postgresql, server_url
 
 if TYPE_CHECKING:  # `make test-ray` installs Ray; without it these tests are collected, and not run
@@ -114,25 +115,33 @@ def test_a_run_on_ray_outlasts_a_killed_worker_and_keeps_its_promises(tmp_path: 
 
 
 @needs_postgresql
+@pytest.mark.timeout(900)
 def test_ranks_of_a_trainer_on_two_nodes_are_one_module(tmp_path: Path, bandit_policy: Path) -> None:
-    """Two nodes of Ray on this machine. The second has room for the second rank only."""
+    """Two nodes of Ray on this machine, neither of which has logical CPUs for both ranks."""
     from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 6, "num_gpus": 0})
-    cluster.add_node(num_cpus=1, num_gpus=0)
-    hosts = {"engine_host": "0.0.0.0", "env_host": "0.0.0.0"}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 9, "num_gpus": 0})
+    cluster.add_node(num_cpus=5, num_gpus=0)
+    train = {"processes": 2, "nodes": 2, "groups_per_batch": 1, "max_train_steps": 3, "max_tokens_per_microbatch": 512}
     recipe = bandit_recipe(
         bandit_policy,
-        runtime={"kind": "ray", **hosts},
-        placement={"address": cluster.address, "env": {"cpus": 1}, "manager": {"cpus": 1}},
+        runtime={"kind": "ray", "engine_host": "0.0.0.0", "env_host": "0.0.0.0"},
+        placement={"address": cluster.address, "trainer": {"cpus": 10}},
         ledger={"url": server_url()},
-        train={"processes": 2, "nodes": 2, "max_train_steps": 3},
-        evaluation={"before_and_after": False},
+        train=train,
+        engine={"max_context_tokens": 256},
+        admission={"max_lag": 3},  # version 0 sampled all groups
     )
+    run = FedRun(tmp_path / "run", recipe)
+    run.feed(3)
+    log = run.run_dir / "logs" / "trainer.stderr"
+    log.parent.mkdir(exist_ok=True)
     try:
-        summary = train(tmp_path / "run", recipe)
+        with make_placer(recipe, run.run_dir) as placer:
+            trainer = placer.start("trainer", log)
+            assert trainer.wait(800) == 0, log.read_text()
     finally:
         cluster.shutdown()
-    assert summary["train_steps"] == 3
-    promises_hold(tmp_path / "run", summary)
-    assert (tmp_path / "run" / "logs" / "trainer.rank-1.jsonl").is_file()
+    assert run.ledger.batches.train_step() == 3
+    shards = {file.name.partition("-model")[0] for file in run.run_dir.glob("trainer/*/shard-*.safetensors")}
+    assert shards == {"shard-00001", "shard-00002"}, "each rank has written its own"
