@@ -41,7 +41,7 @@ def recipe_of(policy: Path, *, processes: int, steps: int = STEPS) -> Recipe:
 def by_torchrun(run: FedRun, log: Path, module: str = "quartet.runtime.module") -> int:
     """Start the trainer by the command of the page about ranks, with `module` in place of Quartet's own; return the
     exit code."""
-    (command,) = (line for line in PAGE.read_text().splitlines() if line.startswith("torchrun "))
+    command, _ = (line for line in PAGE.read_text().splitlines() if line.startswith("torchrun "))
     _, *arguments = shlex.split(command.replace("RUN_DIR", str(run.run_dir)).replace("quartet.runtime.module", module))
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PET_MASTER_PORT": str(free_port())}
     launcher = [sys.executable, "-m", "torch.distributed.run", *arguments]
@@ -150,15 +150,16 @@ def write_recipe(run: FedRun, recipe: Recipe) -> None:
 
 @pytest.mark.campaign
 def test_ranks_of_two_launchers_train_what_one_process_trains(tmp_path: Path, bandit_policy: Path) -> None:
-    """As on two nodes: each has a launcher, and the ranks of both are one trainer with one checkpoint of shards."""
+    """As on two nodes, by the page's command for each; both ranks are one trainer with one checkpoint of shards."""
     steps = STEPS - 1
     run = FedRun(tmp_path / "run", recipe_of(bandit_policy, processes=2, steps=steps))
     run.feed(STEPS)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
-    port, module = str(free_port()), ["-m", "quartet.runtime.module", "trainer", str(run.run_dir)]
+    _, command = (line for line in PAGE.read_text().splitlines() if line.startswith("torchrun "))
+    for name, value in (("HOST", HOST), ("PORT", str(free_port())), ("RUN_DIR", str(run.run_dir))):
+        command = command.replace(name, value)
     agents = [
         subprocess.Popen(
-            [*launcher, "--node-rank", str(node), "--master-addr", HOST, "--master-port", port, *module],
+            [sys.executable, "-m", "torch.distributed.run", *shlex.split(command.replace(" N ", f" {node} "))[1:]],
             env=os.environ | {"OMP_NUM_THREADS": "1"},
             cwd=REPOSITORY,
         )
