@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ from benchmarks.crashes.crash_run import CrashRun
 from benchmarks.crashes.recipe import SETTINGS, crash_recipe
 from benchmarks.postgresql_server import server_url
 from quartet.crash_points import NAMES
+from quartet.ledger import Ledger
 from quartet.report.audit import AuditReport, audit
+from quartet.report.lost_generation import lost_generation_seconds
 
 KILLS_PER_RUN = 100
 """Number of kills of one run; hitting every crash point takes nearly as many."""
@@ -74,7 +77,7 @@ def measure(kills: int, seed: int, folder: Path, ledger_url: str, settings: Sequ
     policy = make_bandit_policy(folder / "policy")
     reports: list[AuditReport] = []
     hits: Counter[str] = Counter()
-    total = 0
+    total, lost_generation = 0, 0.0
     while total < kills:
         number = len(reports)
         path = folder / f"run-{number}"
@@ -92,8 +95,15 @@ def measure(kills: int, seed: int, folder: Path, ledger_url: str, settings: Sequ
             total += run.kills
             hits.update(campaign.hits)
         reports.append(audit(path / "run"))
+        with closing(Ledger.view(path / "run")) as ledger:
+            lost_generation += lost_generation_seconds(ledger)
         click.echo(f"{total} kills, {time.monotonic() - begun:.0f} s, {json.dumps(reports[-1].to_dict())}", err=True)
-    return summary(reports, hits) | {"kills": total, "runs": len(reports), "seconds": round(time.monotonic() - begun)}
+    return summary(reports, hits) | {
+        "generation_seconds_lost": round(lost_generation, 3),
+        "kills": total,
+        "runs": len(reports),
+        "seconds": round(time.monotonic() - begun),
+    }
 
 
 def attack(campaign: Campaign, number: int, points: Collection[str], kills: int) -> None:

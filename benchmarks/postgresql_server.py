@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -25,21 +25,38 @@ def server_url(*, fsync: bool) -> str:
     Without `fsync` its commits do not wait for the disk, which is enough for tests. Raises `SetupError` if PostgreSQL
     is not installed.
     """
-    binaries = _binaries()
+    return f"{_URL}{_started(fsync=fsync)}"
+
+
+def network_server(prefix: Sequence[str], address: str) -> tuple[str, str]:
+    """Start a server on a node of a network (`prefix` runs a command there) that listens on an address of the node.
+
+    Return its URL for the nodes, and its URL for this process, by its Unix socket.
+    """
+    folder = _started(fsync=False, address=address, prefix=prefix)
+    return f"postgresql://quartet@{address}/postgres", f"{_URL}{folder}"
+
+
+def _started(*, fsync: bool, address: str = "", prefix: Sequence[str] = ()) -> Path:
+    """Start a server that ends with this process, and return its folder."""
     folder = Path(tempfile.mkdtemp(prefix="quartet-pg-"))
     as_user = _as_user()
     if as_user:
         shutil.chown(folder, "postgres", "postgres")
-    data = str(folder / "data")
-    _run([*as_user, f"{binaries}/initdb", "-D", data, "-U", "quartet", "-A", "trust", "--no-sync"], folder)
+    data = folder / "data"
+    initdb = [f"{_binaries()}/initdb", "-D", str(data), "-U", "quartet", "-A", "trust", "--no-sync"]
+    _run([*as_user, *initdb], folder)
+    if address:
+        with (data / "pg_hba.conf").open("a") as rules:
+            rules.write(f"host all all {address}/24 trust\n")
     options = (
-        f"-c listen_addresses='' -c unix_socket_directories={folder} -c max_connections=50 "
+        f"-c listen_addresses='{address}' -c unix_socket_directories={folder} -c max_connections=200 "
         f"-c fsync={'on' if fsync else 'off'} -c shared_buffers=512MB -c max_wal_size=4GB"
     )
-    _control(folder, "-o", options, "-l", str(folder / "log"), "start")
+    _control(folder, "-o", options, "-l", str(folder / "log"), "start", prefix=prefix)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     atexit.register(_control, folder, "-m", "immediate", "stop")
-    return f"{_URL}{folder}"
+    return folder
 
 
 def crash_server(url: str) -> None:
@@ -74,8 +91,8 @@ def end_connections(url: str, pid: int) -> int:
         return len(connection.execute(query, mine).fetchall())
 
 
-def _control(folder: Path, *arguments: str) -> None:
-    _run([*_as_user(), f"{_binaries()}/pg_ctl", "-D", str(folder / "data"), "-w", *arguments], folder)
+def _control(folder: Path, *arguments: str, prefix: Sequence[str] = ()) -> None:
+    _run([*prefix, *_as_user(), f"{_binaries()}/pg_ctl", "-D", str(folder / "data"), "-w", *arguments], folder)
 
 
 def _as_user() -> list[str]:

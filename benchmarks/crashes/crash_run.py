@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -30,6 +30,9 @@ class StuckError(AssertionError):
 
 class CrashRun:
     """Context manager for one run in `folder`; its exit ends all processes."""
+
+    prefix: Sequence[str] = ()
+    """Words that run a command where the supervisor runs."""
 
     def __init__(self, folder: Path, recipe: Recipe) -> None:
         self.folder, self.run_dir = folder, folder / "run"
@@ -66,7 +69,7 @@ class CrashRun:
         command = [sys.executable, "-m", "quartet", "train", str(self._recipe_path), "--run-dir", str(self.run_dir)]
         with (self.folder / "supervisor.stderr").open("ab") as errors:
             self._supervisor = subprocess.Popen(
-                [*command, "--json", *resume, *arguments],
+                [*self.prefix, *command, "--json", *resume, *arguments],
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 env=self._environment,
@@ -109,14 +112,22 @@ class CrashRun:
 
     def train_step(self) -> int:
         """Return the last train step that every policy has committed; 0 if a policy has only its initial version."""
-        if self._ledger is None and (self.run_dir / "policies").is_dir():
-            self._ledger = Ledger.open(self.run_dir)
-        if self._ledger is None:
+        if self._ledger is None and not (self.run_dir / "policies").is_dir():
             return 0
         try:
-            return self._ledger.batches.least_train_step()
+            return self.ledger.batches.least_train_step()
         except LedgerUnreachableError:  # the server was killed; the next call opens a new connection
-            return self._ledger.batches.least_train_step()
+            return self.ledger.batches.least_train_step()
+
+    @property
+    def ledger(self) -> Ledger:
+        """The run's ledger, which exists once the run has a folder of policies."""
+        if self._ledger is None:
+            self._ledger = self._open_ledger()
+        return self._ledger
+
+    def _open_ledger(self) -> Ledger:
+        return Ledger.open(self.run_dir)
 
     def until(self, condition: Callable[[], object], seconds: float = TIMEOUT_SECONDS, what: str = "") -> None:
         """Wait for a condition; resume the run if its supervisor was killed. Raises `StuckError` after `seconds`."""

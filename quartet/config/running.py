@@ -186,7 +186,9 @@ class Ledger(Section):
     folder. Commands that receive only the run send PGPASSWORD only to the server named by PGHOST and PGPORT."""
 
     blobs_url: str = ""
-    """Location of blobs of more than 64 kB: any URL of fsspec (`s3://bucket/run`); empty is the run's folder."""
+    """Location of blobs of more than 64 kB: `s3://bucket/folder`, or a URL of another store that fsspec has a driver
+    for; empty is the run's folder. Each run has a folder of its own there. The credentials are those of the driver; for
+    S3 the variables and files of the AWS command line."""
 
     @field_validator("url")
     @classmethod

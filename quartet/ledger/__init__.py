@@ -14,14 +14,16 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.ledger.batches import Batches
-from quartet.ledger.blob_files import LocalBlobFiles, ObjectBlobFiles
+from quartet.ledger.blob_files import BlobFiles, LocalBlobFiles
 from quartet.ledger.blobs import BlobStore
+from quartet.ledger.counters import keep_counts
 from quartet.ledger.database import Database, Durability, create_database, find_database, has_database, view_database
 from quartet.ledger.disk import Disk
 from quartet.ledger.evaluations import Evaluations
 from quartet.ledger.forks import Forks
 from quartet.ledger.groups import Groups
 from quartet.ledger.modules import Modules
+from quartet.ledger.object_blobs import ObjectBlobFiles, folder_for
 from quartet.ledger.policies import Policies
 from quartet.ledger.pool import Pool
 from quartet.ledger.quarantine import forget_streaks
@@ -94,22 +96,25 @@ class Ledger:
         """Create the ledger of a new run. Raises `LedgerError` if there is one already.
 
         All arguments but `clock` hold for the whole run. `url` names a PostgreSQL database, or is empty for SQLite.
-        `blobs_url` is the store of large blobs, or empty for the run's folder. Every rollout's sampling seed is derived
-        from `seed`. `trained` and `frozen` name the run's policies. Tests pass `clock` to replace the clocks of the
-        database and of the process.
+        `blobs_url` is a store of large blobs, in which the run gets a folder, or empty for the run's own folder. Every
+        rollout's sampling seed is derived from `seed`. `trained` and `frozen` name the run's policies. Tests pass
+        `clock` to replace the clocks of the database and of the process.
         """
         values: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "durability": durability,
-            "blobs_url": blobs_url,
+            "blobs_url": folder_for(blobs_url, run_dir) if blobs_url else "",
             "seed": seed,
             "trained_policies": list(trained),
             "frozen_policies": list(frozen),
         }
+        if values["blobs_url"]:
+            ObjectBlobFiles(values["blobs_url"]).check()
         db = _run_database(run_dir, create_database(run_dir, durability, url), values, clock)
         with db.write() as connection:
             create_tables(connection)
             guard(connection)
+            keep_counts(connection)
             for key, value in values.items():
                 write_value(connection, key, value)
         return cls(db)
@@ -215,13 +220,14 @@ def _run_database(
 ) -> RunDatabase:
     """Return the database with the settings that the run's ledger stores about itself."""
     values = _DEFAULTS | values
-    files = (
-        ObjectBlobFiles(values["blobs_url"])
-        if values["blobs_url"]
-        else LocalBlobFiles(run_dir / "blobs", fsync=values["durability"] == "full")
-    )
-    store = TrajectoryStore(BlobStore(database, files))
+    store = TrajectoryStore(BlobStore(database, _blob_files(run_dir, values)))
     return RunDatabase(run_dir, database, store, clock, values["trained_policies"], values["frozen_policies"])
+
+
+def _blob_files(run_dir: Path, values: dict[str, Any]) -> BlobFiles:
+    if values["blobs_url"]:
+        return ObjectBlobFiles(values["blobs_url"])
+    return LocalBlobFiles(run_dir / "blobs", fsync=values["durability"] == "full")
 
 
 _DEFAULTS: dict[str, Any] = {

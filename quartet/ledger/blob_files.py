@@ -1,14 +1,12 @@
-"""Large blobs as one file each, in the run's folder or in any object store that fsspec supports."""
+"""Large blobs as one file each, and the files in the run's folder. `object_blobs.py` has those in an object store."""
 
 import os
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from quartet.crash_points import crash_point
-from quartet.errors import SetupError
 from quartet.files.disk import raise_if_full, sync
 
 
@@ -98,46 +96,3 @@ class LocalBlobFiles(BlobFiles):
             sync(self.root)
             sync(self.root.parent)
             self._synced.add(folder)
-
-
-class ObjectBlobFiles(BlobFiles):
-    """Files of the same names under a URL (`s3://bucket/run`, `gs://…`). Object stores write them atomically."""
-
-    def __init__(self, url: str) -> None:
-        try:
-            import fsspec
-
-            self._files, root = fsspec.core.url_to_fs(url)
-        except (ImportError, ValueError) as error:
-            raise SetupError(
-                f"cannot open the object store {url}: {error}",
-                "pip install 'quartet-rl[objects]' and fsspec's driver for it (s3fs, gcsfs), or fix ledger.blobs_url",
-            ) from error
-        self._root: str = root
-
-    def put(self, digest: str, data: bytes) -> None:
-        path = self._path(digest)
-        self._files.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
-        self._files.pipe_file(path, data)
-
-    def holds(self, digest: str, num_bytes: int) -> bool:
-        try:
-            return self._files.size(self._path(digest)) == num_bytes
-        except FileNotFoundError:
-            return False
-
-    def get(self, digest: str) -> bytes:
-        return self._files.cat_file(self._path(digest))
-
-    def delete(self, digest: str) -> None:
-        if self._files.exists(self._path(digest)):
-            self._files.rm_file(self._path(digest))
-
-    def digests(self) -> Iterator[str]:
-        found: list[Any] = self._files.find(self._root) if self._files.exists(self._root) else []
-        for path in found:
-            folder, name = path.rsplit("/", 2)[1:]
-            yield folder + name.removesuffix(".zst")
-
-    def _path(self, digest: str) -> str:
-        return f"{self._root}/{digest[:2]}/{digest[2:]}.zst"

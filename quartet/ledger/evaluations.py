@@ -12,7 +12,7 @@ from quartet.ledger.policy_rows import newest
 from quartet.ledger.results import FamilyResult
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import IS_FINAL, evaluations, groups, rollouts, trajectories
-from quartet.types import RolloutPlan, RolloutState, Status
+from quartet.types import GroupState, RolloutPlan, RolloutState, Status
 
 
 class Evaluations:
@@ -64,6 +64,14 @@ class Evaluations:
         )
         with self._db.read() as connection:
             return connection.execute(query).scalar_one()
+
+    def has_ended(self, tag: str) -> bool:
+        """Return whether all groups of an evaluation are closed. A group closes after its rollouts have finished."""
+        # A range of one state, in the order of an index: of a constant state PostgreSQL would read all groups by id.
+        is_open = groups.c.state.between(GroupState.OPEN, GroupState.OPEN)
+        still_open = sa.select(groups.c.id).where(groups.c.tag == tag, is_open).order_by(groups.c.state, groups.c.id)
+        with self._db.read() as connection:
+            return connection.execute(still_open.limit(1)).first() is None
 
     def results(self, tag: str) -> dict[str, FamilyResult]:
         """Return the results of the finished rollouts by task family."""

@@ -18,9 +18,16 @@ _HAS_ENOUGH = sa.and_(
     groups.c.enough < groups.c.num_rollouts,
     sa.select(sa.func.count(trajectories.c.rollout_id.distinct())).where(COUNTED).scalar_subquery() >= groups.c.enough,
 )
-_UNFINISHED = sa.exists().where(rollouts.c.group_id == groups.c.id, rollouts.c.state != RolloutState.FINISHED)
-ROUND_HAS_ENDED = sa.or_(~_UNFINISHED, _HAS_ENOUGH)
-"""Condition that a group's round has ended: all its rollouts are finished, or enough of them are countable."""
+IS_OPEN = groups.c.state == sa.literal_column(f"'{GroupState.OPEN}'")
+"""Condition for open groups. The state is a literal, because SQLite uses the indexes of open groups only if the query's
+text implies their conditions."""
+ROUND_HAS_ENDED = sa.and_(
+    groups.c.unfinished <= groups.c.num_rollouts - groups.c.enough,
+    sa.or_(groups.c.unfinished == 0, _HAS_ENOUGH),
+)
+"""Condition that a group's round has ended: all its rollouts are finished, or enough of them are countable.
+
+An index has the open groups with enough finished rollouts (`schema.MAY_END`)."""
 
 
 def admit_group(db: RunDatabase, connection: Connection, plan: RolloutPlan) -> int:

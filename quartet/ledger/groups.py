@@ -16,11 +16,19 @@ from sqlalchemy import Connection
 from quartet.errors import LedgerError
 from quartet.ledger.beginnings import discard
 from quartet.ledger.cancelling import cancel_rollouts
-from quartet.ledger.group_rows import ADMITTED_STATES, COUNTED, ROUND_HAS_ENDED, admit_group, close_group, move_group
+from quartet.ledger.group_rows import (
+    ADMITTED_STATES,
+    COUNTED,
+    IS_OPEN,
+    ROUND_HAS_ENDED,
+    admit_group,
+    close_group,
+    move_group,
+)
 from quartet.ledger.growth import ended_round, grow, packed_child
 from quartet.ledger.members import MEMBERS, load_members, mark_damaged, task_of
 from quartet.ledger.run_database import RunDatabase
-from quartet.ledger.schema import batches, groups, rollouts, trajectories
+from quartet.ledger.schema import batches, group_sizes, groups, rollouts, trajectories
 from quartet.ledger.serving import all_settled, most_versions_behind, served_version
 from quartet.ledger.success_pool import join_group
 from quartet.ledger.train_steps import may_train
@@ -87,8 +95,8 @@ class Groups:
 
         This is the maximum over the policies that may still train.
         """
-        ahead = (groups.c.purpose == Purpose.TRAIN, groups.c.state.in_(ADMITTED_STATES))
-        query = sa.select(groups.c.policy, sa.func.count().label("size")).where(*ahead).group_by(groups.c.policy)
+        sums = sa.select(group_sizes.c.policy, sa.func.sum(group_sizes.c.groups).label("size"))
+        query = sums.where(group_sizes.c.state.in_(ADMITTED_STATES)).group_by(group_sizes.c.policy)
         with self._db.read() as connection:
             training = [policy for policy in self._db.trained if may_train(connection, policy)]
             sizes = {row.policy: row.size for row in connection.execute(query)}
@@ -97,24 +105,26 @@ class Groups:
     def admitted(self) -> int:
         """Return the number of groups ever admitted, the counter that task samplers draw from."""
         demonstrated = sa.select(sa.func.count()).where(groups.c.purpose == Purpose.DEMONSTRATION)
-        beside = sa.select(sa.func.count()).where(groups.c.rollouts_of.is_not(None))
+        # Each further policy has as many groups as the first one, for the same rollouts.
+        beside = sa.select(sa.func.coalesce(sa.func.sum(group_sizes.c.groups), 0))
+        beside = beside.where(group_sizes.c.policy != self._db.trained[0])
         others = demonstrated.scalar_subquery() + beside.scalar_subquery()
         query = sa.select(sa.func.coalesce(sa.func.max(groups.c.id), 0) - others)
         with self._db.read() as connection:
-            return connection.execute(query).scalar_one()
+            return int(connection.execute(query).scalar_one())
 
     def closable(self, deadline_seconds: float) -> list[int]:
         """Return the open groups that may close: those whose round has ended, and training groups whose first lease
         began `deadline_seconds` ago."""
         with self._db.read() as connection:
             begun_before = self._db.now(connection) - deadline_seconds
-        overdue = sa.and_(groups.c.purpose == Purpose.TRAIN, groups.c.leased_at <= begun_before)
-        return self._ids(list(Purpose), GroupState.OPEN, sa.or_(ROUND_HAS_ENDED, overdue), _HAS_ROLLOUTS)
+        overdue = sa.and_(IS_OPEN, groups.c.purpose == Purpose.TRAIN, groups.c.leased_at <= begun_before)
+        return sorted({*self._ids(IS_OPEN, ROUND_HAS_ENDED, _HAS_ROLLOUTS), *self._ids(overdue, _HAS_ROLLOUTS)})
 
     def ended_rounds(self) -> list[int]:
         """Return the open training groups whose round has ended: the allocator may add a round to such a group, or the
         group closes."""
-        return self._ids([Purpose.TRAIN], GroupState.OPEN, ROUND_HAS_ENDED, _HAS_ROLLOUTS)
+        return self._ids(IS_OPEN, groups.c.purpose == Purpose.TRAIN, ROUND_HAS_ENDED, _HAS_ROLLOUTS)
 
     def end_round(self, group_id: int, more: Callable[[Group], Round]) -> bool:
         """Add the result of `more` to an open group whose round has ended, or close the group if the result is empty.
@@ -150,7 +160,7 @@ class Groups:
 
     def closed(self) -> list[int]:
         """Return the training groups that wait for the filters' verdict, oldest first."""
-        return self._ids([Purpose.TRAIN], GroupState.CLOSED)
+        return self._ids(groups.c.purpose == Purpose.TRAIN, groups.c.state == GroupState.CLOSED)
 
     def load(self, group_id: int) -> Group:
         """Return a group with its countable members, without pictures.
@@ -242,8 +252,8 @@ class Groups:
                 discard(self._db, wanted)
         return bool(wanted)
 
-    def _ids(self, purposes: list[Purpose], state: GroupState, *conditions: sa.ColumnElement[bool]) -> list[int]:
-        query = sa.select(groups.c.id).where(groups.c.purpose.in_(purposes), groups.c.state == state, *conditions)
+    def _ids(self, *conditions: sa.ColumnElement[bool]) -> list[int]:
+        query = sa.select(groups.c.id).where(*conditions)
         with self._db.read() as connection:
             return list(connection.execute(query.order_by(groups.c.id)).scalars())
 

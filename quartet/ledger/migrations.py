@@ -124,6 +124,26 @@ MIGRATIONS: dict[int, tuple[str | dict[str, str], ...]] = {
     ),
     # Guided rollouts. Records of observations and prompts got fields with defaults.
     7: ("ALTER TABLE rollouts ADD COLUMN guided BOOLEAN NOT NULL DEFAULT FALSE",),
+    # Counts beside the records (`counters.py`), and indexes for what a tick of the data manager reads.
+    8: (
+        "ALTER TABLE groups ADD COLUMN unfinished INTEGER NOT NULL DEFAULT 0",
+        "UPDATE groups SET unfinished = (SELECT count(*) FROM rollouts r"
+        " WHERE r.group_id = groups.id AND r.state <> 'finished') WHERE state = 'open'",
+        "CREATE TABLE group_sizes (policy TEXT NOT NULL, state TEXT NOT NULL, groups INTEGER NOT NULL,"
+        " rollouts INTEGER NOT NULL, PRIMARY KEY (policy, state))",
+        "INSERT INTO group_sizes SELECT policy, state, count(*), sum(num_rollouts) FROM groups"
+        " WHERE purpose = 'train' GROUP BY policy, state",
+        "DROP INDEX groups_by_tag",
+        "CREATE INDEX groups_by_tag ON groups (tag, state, id)",
+        "CREATE INDEX rounds_that_may_end ON groups (state, id)"
+        " WHERE state = 'open' AND unfinished <= num_rollouts - enough",
+        "CREATE INDEX open_groups_by_lease ON groups (state, purpose, leased_at) WHERE state = 'open'",
+        "CREATE INDEX leases_by_deadline ON rollouts (state, deadline) WHERE state = 'leased'",
+        {
+            "sqlite": "CREATE INDEX policies_rolled_back ON policies (name, version, train_step) WHERE rolled_back = 1",
+            "postgresql": "CREATE INDEX policies_rolled_back ON policies (name, version, train_step) WHERE rolled_back",
+        },
+    ),
 }
 """Schema version -> SQL statements that migrate a ledger from this version to the next. A statement may differ by SQL
 dialect."""

@@ -73,23 +73,29 @@ class Modules:
             connection.execute(sa.update(modules).where(modules.c.module == module).values(**said))
 
     def all(self) -> list[ModuleRow]:
-        """Return every module that ever reported, sorted by name."""
+        """Return every module that ever reported, sorted by name. The times of a member are by the wall clock of this
+        process, also if the clock of the module's machine is wrong."""
         with self._db.read() as connection:
             rows = connection.execute(sa.select(modules).order_by(modules.c.module)).all()
+            now, clock = self._db.now(connection), self._db.clock()
+        # A member's heartbeat has a time of the clock of leases too; from it follows how far its wall clock is behind.
+        late = [
+            0.0 if row.live_until is None else clock - now + row.live_until - LIVE_SECONDS - row.beat_at for row in rows
+        ]
         return [
             ModuleRow(
                 module=row.module,
                 state=row.state,
                 waiting_for=row.waiting_for,
                 ends_when=row.ends_when,
-                since=row.since,
-                beat_at=row.beat_at,
+                since=row.since + behind,
+                beat_at=row.beat_at + behind,
                 waiting_seconds=row.former_waiting_seconds + row.waiting_seconds,
                 alive_seconds=row.former_alive_seconds + row.beat_at - row.started_at,
                 url=row.url,
                 pid=row.pid,
             )
-            for row in rows
+            for row, behind in zip(rows, late, strict=True)
         ]
 
     def members(self, role: str) -> list[Member]:

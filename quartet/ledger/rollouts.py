@@ -12,9 +12,13 @@ from sqlalchemy import Connection
 from quartet.ledger.cancelling import cancel_forks, cancel_rollouts
 from quartet.ledger.leases import RELEASE, RENEW, attempt_of, lease_lost, lease_of, lease_rows, queued
 from quartet.ledger.run_database import RunDatabase
-from quartet.ledger.schema import groups, rollouts
+from quartet.ledger.schema import group_sizes, groups, rollouts
 from quartet.ledger.values import read_value
 from quartet.types import GroupState, Purpose, RolloutLease, RolloutState, Status
+
+_IS_LEASED = rollouts.c.state == sa.literal_column(f"'{RolloutState.LEASED}'")
+"""Condition for leased rollouts. The state is a literal, because SQLite uses the index of deadlines only if the query's
+text implies its condition."""
 
 
 class Rollouts:
@@ -29,9 +33,7 @@ class Rollouts:
         Without `training` only evaluation rollouts are leased.
         """
         with self._db.write_beside() as connection:
-            ids: list[int] = []
-            for purpose in (Purpose.EVAL, Purpose.TRAIN) if training else (Purpose.EVAL,):
-                ids += connection.execute(queued(purpose).limit(count - len(ids))).scalars() if len(ids) < count else []
+            ids = list(connection.execute(queued(training=training).limit(count)).scalars())
             if not ids:
                 return []
             now = self._db.now(connection)
@@ -75,8 +77,9 @@ class Rollouts:
         expired attempt are cancelled, since the next attempt makes its own.
         """
         with self._db.read() as connection:
-            overdue = sa.and_(rollouts.c.state == RolloutState.LEASED, rollouts.c.deadline < self._db.now(connection))
-            if not connection.execute(sa.select(rollouts.c.id).where(overdue).limit(1)).first():
+            overdue = sa.and_(_IS_LEASED, rollouts.c.deadline < self._db.now(connection))
+            first = sa.select(rollouts.c.id).where(overdue).order_by(rollouts.c.deadline).limit(1)
+            if not connection.execute(first).first():
                 return 0
         return self._end_leases(overdue, max_attempts)
 
@@ -108,20 +111,25 @@ class Rollouts:
             sizes = {row.state: row.size for row in connection.execute(mine)}
         return {state.value: sizes.get(state, 0) for state in waiting}
 
+    def count_queued(self, most: int) -> int:
+        """Return the number of queued rollouts of all purposes, counted up to `most`."""
+        # In the order of an index: PostgreSQL would otherwise read the table from its beginning, where none is queued.
+        some = sa.select(rollouts.c.id).where(rollouts.c.state == RolloutState.QUEUED)
+        some = some.order_by(rollouts.c.purpose, rollouts.c.id).limit(most)
+        with self._db.read() as connection:
+            return connection.execute(sa.select(sa.func.count()).select_from(some.subquery())).scalar_one()
+
     def queued_for_training(self) -> int:
         """Return the number of training rollouts that were ever queued."""
-        return self._count()
+        # Each trained policy has a group for the same rollouts.
+        mine = group_sizes.c.policy == self._db.trained[0]
+        query = sa.select(sa.func.coalesce(sa.func.sum(group_sizes.c.rollouts), 0)).where(mine)
+        with self._db.read() as connection:
+            return int(connection.execute(query).scalar_one())
 
     def ended_in_training(self) -> int:
         """Return the number of training rollouts that have ended, cancelled ones included."""
-        return self._count(rollouts.c.state == RolloutState.FINISHED)
-
-    def _count(self, *conditions: sa.ColumnElement[bool]) -> int:
-        """Count training rollouts. The index `rollouts_by_state` has all columns that the query needs."""
-        states = rollouts.c.state.in_(list(RolloutState))
-        query = sa.select(sa.func.count()).where(states, rollouts.c.purpose == Purpose.TRAIN, *conditions)
-        with self._db.read() as connection:
-            return connection.execute(query).scalar_one()
+        return self.queued_for_training() - sum(self.unfinished(Purpose.TRAIN).values())
 
     def _end_leases(self, condition: sa.ColumnElement[bool], max_attempts: int | None) -> int:
         db = self._db

@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from quartet.types import MAIN, Purpose
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 """Schema version. Increment it on any change of a table or of the record format, and add a step to `migrations.py`.
 Ledgers of a newer version are refused."""
 
@@ -87,6 +87,14 @@ policies = Table(
         sqlite_where=text("success IS NOT NULL"),
         postgresql_where=text("success IS NOT NULL"),
     ),
+    Index(
+        "policies_rolled_back",
+        "name",
+        "version",
+        "train_step",
+        sqlite_where=text("rolled_back = 1"),  # as SQLAlchemy renders it: SQLite compares the text
+        postgresql_where=text("rolled_back"),
+    ),
 )
 
 families = Table(
@@ -95,6 +103,9 @@ families = Table(
     Column("family", Text, primary_key=True),
     Column("train_groups", Integer, nullable=False, default=0),  # number admitted so far
 )
+
+MAY_END = "state = 'open' AND unfinished <= num_rollouts - enough"
+"""Condition of an index: open groups of which enough rollouts are finished, so that their round may have ended."""
 
 groups = Table(
     "groups",
@@ -111,6 +122,7 @@ groups = Table(
     Column("params", JSON, nullable=False),
     Column("num_rollouts", Integer, nullable=False),
     Column("enough", Integer, nullable=False),  # number of countable members at which it closes
+    Column("unfinished", Integer, nullable=False, server_default="0"),  # its unfinished rollouts; kept by a trigger
     Column("max_turns", Integer, nullable=False),
     Column("temperature", Float, nullable=False),
     Column("state", Text, nullable=False),
@@ -130,7 +142,22 @@ groups = Table(
     Column("leased_at", Float),  # first lease of one of its rollouts, by `Ledger.now`; None while all are queued
     Column("closed_at", Float),
     Index("groups_by_state", "purpose", "state", "oldest_version", "id"),
-    Index("groups_by_tag", "tag"),
+    Index("groups_by_tag", "tag", "state", "id"),
+    Index(
+        "rounds_that_may_end",
+        "state",
+        "id",
+        sqlite_where=text(MAY_END),
+        postgresql_where=text(MAY_END),
+    ),
+    Index(
+        "open_groups_by_lease",
+        "state",
+        "purpose",
+        "leased_at",
+        sqlite_where=text("state = 'open'"),
+        postgresql_where=text("state = 'open'"),
+    ),
     Index(
         "outcomes_by_family",
         "purpose",
@@ -146,6 +173,15 @@ groups = Table(
         sqlite_where=text("rollouts_of IS NOT NULL"),
         postgresql_where=text("rollouts_of IS NOT NULL"),
     ),
+)
+
+group_sizes = Table(
+    "group_sizes",
+    metadata,
+    Column("policy", Text, primary_key=True),
+    Column("state", Text, primary_key=True),
+    Column("groups", Integer, nullable=False),  # number of training groups in this state; kept by a trigger
+    Column("rollouts", Integer, nullable=False),  # sum of their numbers of rollouts
 )
 
 rollouts = Table(
@@ -171,6 +207,13 @@ rollouts = Table(
     Column("finished_at", Float),
     UniqueConstraint("group_id", "index"),
     Index("rollouts_by_state", "state", "purpose", "id"),
+    Index(
+        "leases_by_deadline",
+        "state",  # without it SQLite prefers the index by state, and reads all leases
+        "deadline",
+        sqlite_where=text("state = 'leased'"),
+        postgresql_where=text("state = 'leased'"),
+    ),
     Index(
         "rollouts_by_parent",
         "parent_id",

@@ -3,6 +3,7 @@
 import sqlalchemy as sa
 
 from quartet.errors import LedgerError
+from quartet.ledger.counters import keep_counts
 from quartet.ledger.migrations import MIGRATIONS, migrate
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import SCHEMA_VERSION
@@ -42,5 +43,6 @@ def _upgrade(db: RunDatabase) -> None:
         version = read_value(connection, _KEY, 0)  # another process may have upgraded it
         migrate(connection, version, SCHEMA_VERSION)
         guard(connection)
+        keep_counts(connection)
         write_value(connection, _KEY, SCHEMA_VERSION)
         db.record(connection, "ledger_upgraded", from_version=version, to_version=SCHEMA_VERSION)

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from quartet.ledger.group_rows import ADMITTED_STATES
 from quartet.ledger.rows import FamilyStats, GroupOutcome, QueueSizes, SinceCommit
 from quartet.ledger.run_database import RunDatabase
-from quartet.ledger.schema import IS_TRAINING, batches, families, groups, rollouts, trajectories
+from quartet.ledger.schema import IS_TRAINING, batches, families, group_sizes, groups, rollouts, trajectories
 from quartet.types import BatchState, GroupState, Purpose, RolloutState, Status
 
 _COUNTED = (trajectories.c.purpose == Purpose.TRAIN, trajectories.c.counted)
@@ -40,21 +40,27 @@ class Statistics:
             return _family_stats(connection, family, self._db.policy, window)
 
     def queue_sizes(self) -> QueueSizes:
-        """Return the numbers of waiting rollouts and of this policy's groups by state; missing states are 0."""
+        """Return the numbers of waiting rollouts and of this policy's groups by state; missing states are 0.
+
+        Waiting rollouts are counted one by one: a module that decides something needs `groups_by_state`, or
+        `Rollouts.count_queued`.
+        """
         waiting = (RolloutState.QUEUED, RolloutState.LEASED)
-        rollouts_by_state = _sizes(rollouts.c.state).where(rollouts.c.state.in_(waiting))
-        groups_by_state = _sizes(groups.c.state).where(
-            groups.c.purpose == Purpose.TRAIN, groups.c.state.in_(ADMITTED_STATES)
-        )
-        if self._db.trained != (self._db.policy,):  # otherwise an index answers without reading the rows
-            groups_by_state = groups_by_state.where(groups.c.policy == self._db.policy)
+        by_state = sa.select(rollouts.c.state, sa.func.count().label("size")).group_by(rollouts.c.state)
         with self._db.read() as connection:
-            rollout_sizes = {row.state: row.size for row in connection.execute(rollouts_by_state)}
-            group_sizes = {row.state: row.size for row in connection.execute(groups_by_state)}
+            sizes = {row.state: row.size for row in connection.execute(by_state.where(rollouts.c.state.in_(waiting)))}
         return QueueSizes(
-            rollouts={state.value: rollout_sizes.get(state, 0) for state in waiting},
-            groups={state.value: group_sizes.get(state, 0) for state in ADMITTED_STATES},
+            rollouts={state.value: sizes.get(state, 0) for state in waiting}, groups=self.groups_by_state()
         )
+
+    def groups_by_state(self) -> dict[str, int]:
+        """Return the numbers of this policy's training groups that are admitted and not yet trained or dropped, by
+        state; missing states are 0."""
+        mine = group_sizes.c.policy == self._db.policy
+        with self._db.read() as connection:
+            rows = connection.execute(sa.select(group_sizes.c.state, group_sizes.c.groups).where(mine))
+            sizes = {row.state: row.groups for row in rows}
+        return {state.value: sizes.get(state, 0) for state in ADMITTED_STATES}
 
     def since_last_commit(self) -> SinceCommit:
         """Return the outcomes of the policy's groups and rollouts since its newest commit, or since the run's start."""
@@ -101,10 +107,6 @@ def _family_stats(connection: Connection, family: str, policy: str, window: int)
         known_successes=len(successful_turns),
         longest_success=max(successful_turns, default=0),
     )
-
-
-def _sizes(state: sa.Column[Any]) -> sa.Select[Any, int]:
-    return sa.select(state, sa.func.count().label("size")).group_by(state)
 
 
 def _was_cut_off(row: Any) -> bool:

@@ -30,7 +30,7 @@ from quartet.config import Recipe
 from quartet.ledger import Ledger
 from quartet.manager.schedule import Capacity, Load, make_schedule
 from quartet.manager.straggler.base import StragglerRule
-from quartet.types import GroupState, RolloutState
+from quartet.types import GroupState
 
 _ENGINE = "the engine"
 
@@ -69,7 +69,7 @@ class Admission:
     def capacity(self) -> Capacity:
         """Return the current capacity."""
         # Sizes are read before the lag: after a commit in between, too few groups are admitted instead of too many.
-        sizes, ahead = self._ledger.statistics.queue_sizes(), self._ledger.groups.ahead()
+        sizes, ahead = self._ledger.statistics.groups_by_state(), self._ledger.groups.ahead()
         versions_behind = self._ledger.policies.versions_behind()
         if (left := self._rollouts_left()) == 0:
             return Capacity(groups=0, waiting_for="the end of training", ends_when="the started groups are trained")
@@ -78,11 +78,12 @@ class Admission:
         if self._schedule.oldest_first and self._ledger.groups.has_older_unfinished():
             # After a restart an engine may serve the newest policy while groups of the previous one are unfinished.
             return Capacity(groups=0, waiting_for="older groups", ends_when="the groups of the previous policy end")
+        sessions = self._ledger.modules.sessions() or self._recipe.sessions
         load = Load(
-            sessions=self._ledger.modules.sessions() or self._recipe.sessions,
+            sessions=sessions,
             rollouts_per_group=self._rollouts_per_group,
-            queued=sizes.rollouts[RolloutState.QUEUED],
-            open_groups=sizes.groups[GroupState.OPEN],
+            queued=self._ledger.rollouts.count_queued(2 * sessions),
+            open_groups=sizes[GroupState.OPEN],
         )
         found = capacity(
             ahead=ahead,

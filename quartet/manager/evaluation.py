@@ -86,7 +86,7 @@ class PeriodicEvaluation:
         """Record the results of the evaluations that have ended; return True if one had ended."""
         changed = False
         for tag, version in self._running().items():
-            if self._ledger.evaluations.unfinished(tag):
+            if not self._ledger.evaluations.has_ended(tag):
                 continue
             self._record(tag, version, self._ledger.evaluations.results(tag))
             self._ledger.evaluations.finish(tag)

@@ -20,7 +20,7 @@ class Load(Struct, frozen=True, kw_only=True):
     sessions: int
     rollouts_per_group: int
     queued: int
-    """Number of rollouts that wait for a session, evaluation included."""
+    """Number of rollouts that wait for a session, evaluation included, counted up to two per session."""
     open_groups: int
     """Number of training groups with unfinished rollouts."""
 

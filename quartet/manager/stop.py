@@ -76,7 +76,7 @@ class StopRule:
     def _may_fill_a_batch(self) -> bool:
         """Return whether a policy may train on groups that have started: some are unfinished, or they fill a batch."""
         training = [one for one in self._ledger.each() if one.batches.train_step() < self._train.max_train_steps]
-        sizes = [one.statistics.queue_sizes().groups for one in training]
+        sizes = [one.statistics.groups_by_state() for one in training]
         unfinished = any(one[state] for one in sizes for state in (GroupState.OPEN, GroupState.CLOSED))
         return unfinished or any(one[GroupState.TRAINABLE] >= self._train.groups_per_batch for one in sizes)
 

@@ -9,6 +9,7 @@ from msgspec import Struct, to_builtins
 from quartet.ledger import Ledger
 from quartet.ledger.beginnings import read_beginning
 from quartet.ledger.blobs import BlobStore, DamagedBlobError
+from quartet.ledger.counters import WRONG_SIZES, WRONG_UNFINISHED
 from quartet.ledger.pictures import pictures_of
 from quartet.ledger.policy_folders import policies_root
 from quartet.ledger.recovery import checkpoint_progress, committed_checkpoints, has_folder, recovery_points
@@ -88,6 +89,7 @@ def check_ledger(ledger: Ledger, max_lag: int | None = None, on_progress: OnProg
     """
     findings = [*_unknown_states(ledger), *_broken_promises(ledger), *_orphans(ledger)]
     findings += _lost_files(ledger)
+    findings += _wrong_counts(ledger)
     findings += _damaged_beginnings(ledger)
     if max_lag is not None:
         findings += [Finding(kind="over_lag", what=what) for one in ledger.each() for what in over_lag(one, max_lag)]
@@ -103,6 +105,17 @@ def check_ledger(ledger: Ledger, max_lag: int | None = None, on_progress: OnProg
         read.update((row.blob, *pictures))
         sound.update(() if damage else (row.blob, *new))
     return CheckReport(trajectories=count, blobs=len(read), findings=findings)
+
+
+def _wrong_counts(ledger: Ledger) -> Iterator[Finding]:
+    """Compare the counts that triggers keep with the rows."""
+    with ledger.read() as connection:
+        for row in connection.execute(WRONG_UNFINISHED).all():
+            what = f"group {row.id} has {row.counted} unfinished rollouts, its row says {row.stored}"
+            yield Finding(kind="wrong_count", what=what)
+        for row in connection.execute(WRONG_SIZES).all():
+            what = f"the stored number of {row.state} groups of policy {row.policy}, or of their rollouts, is wrong"
+            yield Finding(kind="wrong_count", what=what)
 
 
 def _newest_trajectory(ledger: Ledger) -> int:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from quartet.access.token import FILE as TOKEN
 from quartet.ledger.database import drop_database, has_database
+from quartet.ledger.object_blobs import drop_objects
 
 LOCK = "supervisor.pid"
 """Lock file of a run, created first and kept after the run's end."""
@@ -43,7 +44,8 @@ def foreign_names(folder: Path) -> list[str]:
 
 
 def clear_run(run_dir: Path) -> None:
-    """Delete the run's ledger, wherever it is stored, and its files, except the lock and foreign files."""
+    """Delete the run's ledger and blobs, wherever they are stored, and its files, except the lock and foreign files."""
+    drop_objects(run_dir)
     drop_database(run_dir)
     for name in NAMES - {LOCK}:
         entry = run_dir / name

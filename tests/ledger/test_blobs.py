@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from quartet.errors import SetupError
-from quartet.ledger.blob_files import BlobFiles, LocalBlobFiles, ObjectBlobFiles
+from quartet.ledger.blob_files import BlobFiles, LocalBlobFiles
 from quartet.ledger.blobs import (
     LARGEST_BLOB_BYTES,
     LARGEST_IN_DATABASE_BYTES,
@@ -21,6 +21,7 @@ from quartet.ledger.blobs import (
     DamagedBlobError,
 )
 from quartet.ledger.database.base import Database
+from quartet.ledger.object_blobs import ObjectBlobFiles
 from quartet.ledger.schema import blobs
 from quartet.ledger.trajectory_store import TrajectoryStore
 from quartet.types import Picture, Task

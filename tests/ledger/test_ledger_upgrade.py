@@ -1,4 +1,4 @@
-"""Ledgers of schema 4 to 7, as Quartet made them then: upgraded on both databases, with all that they hold."""
+"""Ledgers of schema 4 to 8, as Quartet made them then: upgraded on both databases, with all that they hold."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ from quartet.web.app import build_app
 from quartet.web.queries.rollout import read_rollout
 from quartet.web.rollout_view import view_rollout
 from quartet.web.viewed_run import ViewedRun
-from tests.ledger.samples import finish, recipe
+from tests.ledger.samples import finish, plan, recipe
 from tests.web.conftest import ask
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -53,7 +53,7 @@ def _value(value: Any) -> Any:
     return base64.b64decode(value["base64"]) if isinstance(value, dict) and "base64" in value else value
 
 
-@pytest.fixture(params=[4, 5, 6, 7])
+@pytest.fixture(params=[4, 5, 6, 7, 8])
 def upgraded(request, tmp_path, url):
     run_dir = tmp_path / "old"
     rebuild(run_dir, request.param, url)
@@ -145,3 +145,12 @@ async def test_the_viewer_shows_pictures_of_before_schema_6(upgraded):
         for address in addresses:
             answer = await client.get(address)
             assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")
+
+
+def test_counts_are_those_of_the_rows_and_are_kept_from_then_on(upgraded):
+    assert (upgraded.groups.admitted(), upgraded.groups.ahead()) == (2, 1), "one of them is trained"
+    upgraded.groups.admit(plan(rollouts=3))
+    for lease in upgraded.rollouts.claim("w", 10, 60):
+        finish(upgraded, lease)
+    assert len(upgraded.groups.ended_rounds()) == 2
+    assert damage(upgraded) == []

@@ -4,7 +4,7 @@ import logging
 import socket
 import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 import sqlalchemy as sa
@@ -51,6 +51,36 @@ def test_a_fresh_start_drops_the_old_schema(ledger, tmp_path):
     with pytest.raises(LedgerError, match="has no schema"):
         old.check()
     Ledger.create(tmp_path / "run", url=server_url()).close()
+
+
+def test_the_threads_of_a_process_share_a_bounded_number_of_connections(ledger):
+    together = threading.Barrier(3 * postgresql.MOST_CONNECTIONS)
+    most: list[int] = []
+
+    def read() -> None:
+        together.wait()
+        for _ in range(20):
+            with ledger.read() as connection:
+                query = (
+                    "SELECT count(*) FROM pg_stat_activity WHERE application_name = current_setting('application_name')"
+                )
+                most.append(connection.exec_driver_sql(query).scalar_one())
+
+    threads = [threading.Thread(target=read) for _ in range(together.parties)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(most) == 20 * together.parties and max(most) == postgresql.MOST_CONNECTIONS
+
+
+def test_a_thread_that_gets_no_connection_says_so(tmp_path, patience):
+    patience.seconds = 0.5
+    ledger = Ledger.create(tmp_path / "busy", url=server_url())
+    with ExitStack() as stack, pytest.raises(LedgerUnreachableError, match="all 4 connections of this process"):
+        for _ in range(postgresql.MOST_CONNECTIONS + 1):
+            stack.enter_context(ledger.read())
+    ledger.close()
 
 
 def test_claims_skip_what_another_worker_is_claiming(ledger):

@@ -195,7 +195,7 @@ def test_april_starts_more_groups_than_a_batch_has(ledger):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("part", "look"), [("statistics", "queue_sizes"), ("policies", "latest_is_settled")])
+@pytest.mark.parametrize(("part", "look"), [("statistics", "groups_by_state"), ("policies", "latest_is_settled")])
 def test_a_train_step_that_ends_between_two_looks_lets_nothing_start(ledger, monkeypatch, part, look):
     """What started then would be sampled from the policy before, with two batches in front of it."""
     settings = recipe(admission={"schedule": "one_step_off"})

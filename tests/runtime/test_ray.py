@@ -13,18 +13,22 @@ import psutil
 import pytest
 
 from benchmarks.bandit import bandit_recipe
+from benchmarks.crashes.processes import everybody
 from quartet.errors import SetupError
 from quartet.ledger import Ledger
 from quartet.recipe.file import to_toml
+from quartet.report.check import check_ledger
 from quartet.runtime.placer.base import make_placer
 from tests.faults.fed_run import FedRun
-from tests.live_runs import died, promises_hold, train_while
+from tests.live_runs import died, finish, promises_hold, slow_learner, start_run, train_step, train_while
 from tests.postgresql import needs_postgresql, server_url
 
 if TYPE_CHECKING:  # `make test-ray` installs Ray; without it these tests are collected, and not run
     from quartet.runtime.placer.on_ray import OnNode, OnRay
 
 ON_RAY = {"runtime": {"kind": "ray"}, "placement": {"env": {"cpus": 0.5}}}
+HEAD = ("gcs_server", "raylet")
+"""Processes of a cluster's head."""
 pytestmark = [pytest.mark.slow, pytest.mark.release]
 
 
@@ -145,3 +149,22 @@ def test_ranks_of_a_trainer_on_two_nodes_are_one_module(tmp_path: Path, bandit_p
     assert run.ledger.batches.train_step() == 3
     shards = {file.name.partition("-model")[0] for file in run.run_dir.glob("trainer/*/shard-*.safetensors")}
     assert shards == {"shard-00001", "shard-00002"}, "each rank has written its own"
+
+
+def test_a_run_whose_ray_head_is_killed_is_resumed(tmp_path: Path, bandit_policy: Path) -> None:
+    """Without the cluster's head no module can be supervised: all of them end, and a new cluster continues the run."""
+    recipe, run_dir = slow_learner(bandit_policy, 10_000, runtime={"kind": "ray"}), tmp_path / "run"
+    process = start_run(tmp_path, recipe)
+    wait_until(lambda: train_step(run_dir) >= 2)
+    head = [one for one in psutil.Process(process.pid).children(recursive=True) if one.name() in HEAD]
+    assert {one.name() for one in head} == set(HEAD)
+    for one in head:
+        one.kill()
+    process.communicate(timeout=480)
+    assert process.returncode
+    wait_until(lambda: not everybody(run_dir))
+    step = train_step(run_dir)
+    summary = finish(start_run(tmp_path, recipe, "--resume", "--set", f"train.max_train_steps={step + 2}"))
+    assert summary["train_steps"] == step + 2
+    with closing(Ledger.view(run_dir)) as ledger:
+        assert not check_ledger(ledger, recipe.admission.max_lag).findings

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import event
+from sqlalchemy import event, exc
 
 from quartet.errors import LedgerError, LedgerUnreachableError, SetupError
 from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
@@ -17,6 +17,8 @@ from quartet.ledger.database.location import server_of
 _FULL, _GONE = "53100", ("08", "57P", "25P03", "25P04", "55P03", "57014")
 """SQLSTATE of a full disk, and prefixes of SQLSTATEs for an unavailable server: lost or refused connection, client idle
 in a transaction, timeout of a lock or a statement."""
+MOST_CONNECTIONS = 4
+"""Maximum number of connections of one process. A module uses one or two; a further thread waits for a free one."""
 CONNECT_SECONDS = 5
 """Connection timeout if `ledger.url` sets no `connect_timeout`."""
 
@@ -26,7 +28,8 @@ class PostgresqlDatabase(Database):
 
     So transactions of workers (claim, renew, append) run concurrently: they lock only their own rows and skip locked
     ones. Transactions of the data manager and the trainer see a ledger without concurrent writes. Commits are always
-    synchronous, because otherwise a server crash would lose committed work.
+    synchronous, because otherwise a server crash would lose committed work. A process has at most `MOST_CONNECTIONS`
+    connections, which its threads share.
     """
 
     on_one_machine = False
@@ -71,10 +74,20 @@ class PostgresqlDatabase(Database):
     @contextmanager
     def _transaction(self, access: Access) -> Iterator[sa.Connection]:
         engine = self._reading if access == "read" else self._writing
-        with engine.connect() as connection, connection.begin():
+        with self._connect(engine) as connection, connection.begin():
             if access != "read":
                 connection.exec_driver_sql(self._take_lock(shared=access == "beside"))
             yield connection
+
+    def _connect(self, engine: sa.Engine) -> sa.Connection:
+        try:
+            return engine.connect()
+        except exc.TimeoutError as error:
+            raise LedgerUnreachableError(
+                f"all {MOST_CONNECTIONS} connections of this process to {self._name} were in use for "
+                f"{ANSWER_TIMEOUT.seconds:.0f} s",
+                "a statement hangs, or this process has too many threads: continue with --resume",
+            ) from error
 
     def _take_lock(self, *, shared: bool) -> str:
         """Return SQL that takes the run's lock. The server disconnects a process that is suspended while it holds the
@@ -112,7 +125,13 @@ def _engine(url: str, schema: str, defaults: dict[str, str]) -> sa.Engine:
     """
     target = sa.make_url(url).set(drivername="postgresql+psycopg")
     try:
-        engine = sa.create_engine(target, pool_pre_ping=False)
+        engine = sa.create_engine(
+            target,
+            pool_pre_ping=False,
+            pool_size=MOST_CONNECTIONS,
+            max_overflow=0,
+            pool_timeout=ANSWER_TIMEOUT.seconds,
+        )
         from quartet.ledger.database.bounded_connection import BoundedConnection
     except ModuleNotFoundError as error:
         raise SetupError(

@@ -56,6 +56,6 @@ class April(StragglerRule):
         return super().max_recycles if self.settings.max_recycles is None else self.settings.max_recycles
 
     def pauses_training(self, ledger: Ledger) -> bool:
-        groups = ledger.statistics.queue_sizes().groups
+        groups = ledger.statistics.groups_by_state()
         full = groups[GroupState.TRAINABLE] >= self.recipe.train.groups_per_batch
         return full or groups[GroupState.CLAIMED] > 0 or not ledger.policies.latest_is_settled()

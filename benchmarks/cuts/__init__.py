@@ -1,0 +1,1 @@
+"""Runs on a network of nodes that are cut off, for `benchmarks.partitions`."""

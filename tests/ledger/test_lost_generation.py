@@ -1,0 +1,27 @@
+"""Generation that failures threw away, from the spans of a worker and the kinds of its records."""
+
+from quartet.report.lost_generation import lost_generation_seconds
+from quartet.telemetry.record import Recorder
+from quartet.types import RolloutLease, Status
+from tests.ledger.samples import finish, plan, trajectory
+
+
+def test_only_what_is_sampled_again_is_lost(ledger, clock):
+    def generate(lease: RolloutLease) -> None:
+        trace = f"rollout {lease.rollout_id}.{lease.attempt}"
+        with recorder.span("rollout", trace=trace), recorder.span("generate", trace=trace):
+            clock.now += 10
+
+    with Recorder(ledger.run_dir, "worker", clock=clock) as recorder:
+        ledger.groups.admit(plan(rollouts=4))
+        finished, retried, paused, dies = ledger.rollouts.claim("w", 4, 60)
+        for lease in (finished, retried, paused):
+            generate(lease)
+        finish(ledger, finished)
+        ledger.trajectories.append(retried, trajectory(retried.task, status=Status.ERROR_ENV), 3)
+        ledger.trajectories.recycle(paused, trajectory(paused.task, status=Status.CANCELLED), 3)
+        generate(dies)
+    assert lost_generation_seconds(ledger) == 10, "of the retried one; the last one is running"
+    clock.now += 60
+    ledger.rollouts.expire()
+    assert lost_generation_seconds(ledger) == 20

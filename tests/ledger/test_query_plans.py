@@ -1,0 +1,56 @@
+"""Ticks, claims and appends read no table as a whole, and read as much in a large run as in a small one."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.bulk_load import load, queue_evaluation
+from benchmarks.database_work import Work, explained_url, recorded
+from benchmarks.ledger_cycle import cycle, managed
+from quartet.ledger import Ledger
+
+SMALL, LARGE = 10_240, 20_480
+"""Numbers of rows. In the small run, too, control finds as many groups and successes of a family as it ever reads."""
+
+
+@pytest.fixture(autouse=True)
+def sweeping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every tick check the disk budget, and not one in ten seconds."""
+    monkeypatch.setattr("quartet.manager.manager.SWEEP_SECONDS", 0.0)
+
+
+def work_of_a_cycle(run_dir: Path, url: str, *, trained: int, live: int) -> Work:
+    """Return the work of claim, appends and tick in a run with this many trained and unfinished rollouts."""
+    with recorded() as work:
+        ledger = Ledger.create(run_dir, url=explained_url(url) if url else "")
+        ledger.policies.register_initial("policies/v000000")
+        load(ledger, trained, record_bytes=16)
+        if live:
+            queue_evaluation(ledger, live)
+        with managed(ledger) as manager:
+            for _ in range(3):  # the first ticks admit groups
+                cycle(ledger, manager)
+            work.begin()
+            cycle(ledger, manager)
+        done = Work(statements=work.statements, instructions=work.instructions)
+        ledger.close()
+    return done
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("live", [0, SMALL], ids=["trained", "live"])
+def test_no_table_is_read_as_a_whole(tmp_path, url, live):
+    work = work_of_a_cycle(tmp_path / "run", url, trained=SMALL, live=live)
+    assert len(work.statements) > 50
+    assert not work.scans, "\n".join(f"{one.scanned} {one.text}" for one in work.scans)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("live", [False, True], ids=["trained", "live"])
+def test_a_tick_reads_as_much_in_a_large_run(tmp_path, url, live):
+    sizes = [{"trained": SMALL, "live": size} if live else {"trained": size, "live": 0} for size in (SMALL, LARGE)]
+    small, large = (work_of_a_cycle(tmp_path / f"run-{number}", url, **size) for number, size in enumerate(sizes))
+    if url:
+        assert large.rows <= 1.1 * small.rows
+    else:
+        assert large.instructions <= 1.1 * small.instructions
