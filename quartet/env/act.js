@@ -60,6 +60,14 @@
     return { ready, filled: ready && (node.value ?? node.textContent) !== '' }
   }
 
+  // Return the selected text of the page or of its focused field; nothing of a password.
+  function selected() {
+    const node = document.activeElement
+    if (node?.type === 'password') return ''
+    if (typeof node?.selectionStart !== 'number') return `${getSelection()}`
+    return node.value.slice(node.selectionStart, node.selectionEnd)
+  }
+
   const optionText = (option) => option.text.replace(/\s+/g, ' ').trim()
 
   function optionOf(select, text) {
@@ -171,5 +179,5 @@
   // Origin of this document's coordinates in the window that receives input events, and the size of that window.
   const view = async () => ({ left: 0, top: 0, width: window.innerWidth, height: window.innerHeight })
 
-  Object.assign(quartet, { locate, locateField, field, locateOption, chose, adds, ask, settle, view })
+  Object.assign(quartet, { locate, locateField, field, selected, locateOption, chose, adds, ask, settle, view })
 })()

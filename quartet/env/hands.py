@@ -25,7 +25,8 @@ def watching(answers: str = "{}") -> str:
 
 
 MAX_TYPED_CHARACTERS = 1000
-"""Maximum length of a typed text. A key takes about a millisecond, and typing must end within the step's time limit."""
+"""Maximum length of a typed or pasted text. A key takes about a millisecond, and typing must end within the step's time
+limit."""
 LONG_PRESS_SECONDS = 0.6
 
 TWO_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
@@ -49,6 +50,7 @@ class Hands:
         self._points: list[tuple[float, float]] = []
         self._held: list[str] = []
         """Keys that are down, in the order in which they were pressed."""
+        self._copied = ""
 
     async def perform(self, action: Action) -> list[tuple[float, float]]:
         """Perform one action. Return its points in pixels: one for a click, both ends of a drag, none for keys.
@@ -134,7 +136,8 @@ class Hands:
         if action.place is not None:
             await self._page.click(*self._pointed(await self._point(action.place)))
         if action.motion == "press":
-            await self._page.press(*action.keys, modifiers=self._modifiers)
+            for key in action.keys:
+                await self._press_key(key)
             return
         for key in action.keys:
             if action.motion == "down":
@@ -143,6 +146,17 @@ class Hands:
             elif key in self._held:
                 self._held.remove(key)
                 await self._page.key_up(key, modifiers=self._modifiers)
+
+    async def _press_key(self, key: str) -> None:
+        """Press and release one key. Text is pasted from a clipboard of this page's own: all pages of a browser share
+        one, so that a policy would paste what another one has copied."""
+        shortcut = "+".join([*self._held, key])
+        if shortcut == "Control+v":
+            await self._page.insert(self._copied)
+            return
+        if shortcut in ("Control+c", "Control+x"):
+            self._copied = (await self._ask("selected"))[:MAX_TYPED_CHARACTERS]
+        await self._page.press(key, modifiers=self._modifiers)
 
     async def _type(self, place: Place | None, text: str) -> None:
         if len(text) > MAX_TYPED_CHARACTERS:

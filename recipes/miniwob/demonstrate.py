@@ -18,20 +18,18 @@ import click
 
 from quartet import config
 from quartet.env.base import Env
-from quartet.env.miniwob.suite import SUITES
+from quartet.env.miniwob.suite import SUITES, family
 from quartet.errors import ConfigError, QuartetError
 from quartet.on_progress import OnProgress, nobody_watches
 from quartet.policy.prompt import turn_text
-from quartet.registry import lookup
 from quartet.terminal.say import say
 from quartet.types import Task
 
-from .experts import EXPERTS
-from .experts.attempt import SUITE, Attempt, attempt_all, in_browser
+from .attempt import SUITE, Attempt, attempt_all, in_browser
 
 FIRST_HELD_OUT_SEED: int = config.Evaluation().first_seed
-DEMONSTRATED = [family.name for family in SUITES[SUITE] if family.demonstrated]
-UNDEMONSTRATED = [family.name for family in SUITES[SUITE] if not family.demonstrated]
+DEMONSTRATED = [one.name for one in SUITES[SUITE] if one.demonstrated]
+UNDEMONSTRATED = [one.name for one in SUITES[SUITE] if not one.demonstrated]
 GROUPS = {"all": DEMONSTRATED + UNDEMONSTRATED, "demonstrated": DEMONSTRATED, "undemonstrated": UNDEMONSTRATED}
 
 
@@ -66,8 +64,8 @@ async def write_texts(
 
 def make_tasks(families: list[str], seeds: range) -> list[Task]:
     """Return the tasks of all seeds of all families. Raise `ConfigError` for an unknown family or held-out seeds."""
-    for family in families:
-        lookup("family", family, EXPERTS)
+    for name in families:
+        family(SUITE, name)
     if not seeds or seeds[0] < 0 or seeds[-1] >= FIRST_HELD_OUT_SEED:
         raise ConfigError(
             f"seeds {seeds.start}:{seeds.stop} are empty, negative or held out",
@@ -92,12 +90,12 @@ def chat_lines(attempt: Attempt) -> list[dict[str, Any]]:
 def report(attempts: list[Attempt]) -> list[str]:
     """Return one line per family (successes, mean turns and prompt characters), each followed by its failures."""
     lines = []
-    for family in dict.fromkeys(attempt.task.family for attempt in attempts):
-        mine = [attempt for attempt in attempts if attempt.task.family == family]
+    for name in dict.fromkeys(attempt.task.family for attempt in attempts):
+        mine = [attempt for attempt in attempts if attempt.task.family == name]
         turns = statistics.mean(len(attempt.turns) for attempt in mine)
         characters = statistics.mean(len(turn.prompt) for attempt in mine for turn in attempt.turns or [])
         solved = sum(attempt.success for attempt in mine)
-        lines.append(f"{family:24}{solved:4}/{len(mine)}  {turns:5.1f} turns  {characters:6.0f} prompt characters")
+        lines.append(f"{name:24}{solved:4}/{len(mine)}  {turns:5.1f} turns  {characters:6.0f} prompt characters")
         lines += [f"    seed {a.task.seed}: {a.error or 'wrong ending'}" for a in mine if not a.success]
     return lines
 

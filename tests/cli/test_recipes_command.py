@@ -85,7 +85,7 @@ def test_an_installed_package_finds_its_recipes(tmp_path):
         return done.stdout
 
     assert "24 task families" in python("-m", "quartet", "train", "dart", "--dry-run")
-    of_a_recipe = "from quartet.shipped import import_module; print(import_module('recipes.miniwob.experts').__file__)"
+    of_a_recipe = "from quartet.shipped import import_module; print(import_module('recipes.miniwob.attempt').__file__)"
     assert python("-c", of_a_recipe).startswith(str(tmp_path / "site" / "quartet" / "recipes"))
 
 

@@ -140,6 +140,8 @@ async def test_a_sound_environment_has_no_findings(monkeypatch):
     [
         (LeaksState, "resets", "`goal` changed after an episode without a step"),
         (Forgetful, "determinism", "turn 1"),
+        (LeaksState, "families", "a reset changes it"),
+        (Generous, "families", "only says `done` earns"),
         (Brittle, "malformed", "ValueError"),
         (Generous, "rewards", "only says `done` earns"),
         (Generous, "malformed", "malformed responses are rewarded, such as ''"),

@@ -6,7 +6,7 @@ from quartet import config
 from quartet.actions.grammar import GRAMMAR
 from quartet.config import Recipe
 from quartet.config.section import Section
-from quartet.env.base import Environment, EnvPool
+from quartet.env.base import Environment, EnvPool, Expert
 from quartet.env.miniwob.suite import Family, family, suite_of
 from quartet.errors import ConfigError
 
@@ -16,7 +16,7 @@ class MiniWob(Environment):
 
     class Settings(Section):
         suite: str = "miniwob-24"
-        """Named suite of task families."""
+        """Named suite of task families. `miniwob-all` has every page of the package that can be solved in turns."""
         elements: bool = True
         """List the elements of the page as text. Without them only the picture shows the page."""
 
@@ -47,6 +47,12 @@ class MiniWob(Environment):
 
     def max_turns(self, family_name: str) -> int:
         return family(self.settings.suite, family_name).max_turns
+
+    def expert(self, family_name: str, seed: int) -> Expert | None:
+        """Return an expert, which reads the elements of the page."""
+        from quartet.env.miniwob.experts import make_expert
+
+        return make_expert(family_name) if self.settings.elements else None
 
     def pool(self, env: config.Env) -> EnvPool:
         from quartet.env.miniwob.env import MiniWobPool

@@ -75,6 +75,7 @@ class MiniWobSession:
         async with _deadline(f"reset of {task.key}", self._settings.step_timeout_seconds):
             await self._show(task.family, {"watch": watching(JUDGE), task.family: page.html, **page.parts})
             await self.page.isolate(in_frame=True)
+            self._hands = Hands(self.page)
             state = await self._ask(f"{HARNESS};{EPISODE};quartet.start({task.seed})")
             if state is None:
                 raise EnvError(f"the page of {task.key} went away while it started")
@@ -138,7 +139,6 @@ class MiniWobSession:
         except EnvError:
             await self.page.close()
             self.page, self._sent = await open_stage(self.browser), set()
-            self._hands = Hands(self.page)
             await self._show_in_window(family, texts, CALL_TIMEOUT_SECONDS)
 
     async def _show_in_window(self, family: str, texts: dict[str, str], timeout_seconds: float) -> None:

@@ -71,6 +71,18 @@ def click(element: Element) -> str:
     return f"click {element.target}"
 
 
+def drag(element: Element, target: Element) -> str:
+    return f"drag {element.target} to {target.target}"
+
+
+def point_at(element: Element) -> str:
+    return f"move {element.target}"
+
+
+def scroll(element: Element, direction: str, steps: int) -> str:
+    return f"scroll {element.target} {direction} {steps}"
+
+
 def ensure(element: Element, state: str) -> str | None:
     """Return a click on the element, or None if the element is already in this state."""
     return None if state in element.states else click(element)

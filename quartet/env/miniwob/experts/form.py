@@ -52,3 +52,29 @@ def movie_search(goal: str, page: Page) -> str:
     wanted = parts(r"Search for (\w+) movies directed by (\w+) from year (\d+)\.", goal)
     texts = zip(MOVIE_LABELS, wanted, strict=True)
     return first(fill(page.find("input", labels), text) for labels, text in texts) or click(page.find("button"))
+
+
+def other_case(goal: str, page: Page) -> str:
+    """enter-text-2: `Type "ada" in all upper case letters in the text input and press Submit.`"""
+    (text,) = quoted(goal)
+    typed = text.upper() if "upper case" in goal else text.lower()
+    return fill(page.find("input"), typed) or click(page.find("button", "Submit"))
+
+
+def time_of_day(goal: str, page: Page) -> str:
+    """enter-time: `Enter 8:04 PM as the time and press submit.` The field shows 20:04 after `0804PM` is typed."""
+    hour, minute, half = parts(r"Enter (\d+):(\d+)\s(AM|PM) as the time and press submit\.", goal)
+    shown = f"{int(hour) % 12 + 12 * (half == 'PM'):02}:{minute}"
+    if page.find("input").value == shown:
+        return click(page.find("button", "Submit"))
+    return f'type {page.find("input").target} "{int(hour):02}{minute}{half}"'
+
+
+def suggestion(goal: str, page: Page) -> str:
+    """use-autocomplete: `Enter an item that starts with "Ger" and ends with "any".` Typing suggests items."""
+    start, end = parts(r'Enter an item that starts with "(.*?)"(?: and ends with "(.*)")?\.', goal)
+    entered = page.find("input").value
+    if entered.startswith(start) and entered != start and entered.endswith(end or ""):
+        return click(page.find("button", "Submit"))
+    fitting = [text for text in page.all("text") if text.label.startswith(start) and text.label.endswith(end or "")]
+    return click(fitting[0]) if fitting else f'type {page.find("input").target} "{start}"'
