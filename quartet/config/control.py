@@ -45,6 +45,12 @@ class Control(Section):
     train_seeds_per_family: Positive = 200
     """Number of training seeds per family. Training draws from these seeds, which begin at 0, so tasks recur. Of an
     environment with a fixed number of tasks, such as a data set, all tasks are used instead."""
+    failed_groups_per_task: Positive = 2
+    """Quarantine a task after this many groups in a row in which every rollout failed because of the environment
+    (`error_env`, `error_reward`, or dead workers) in all its attempts. It gets no further groups until the run is
+    resumed; another task takes its place."""
+    failed_groups_per_family: Positive = 4
+    """Quarantine a whole family after this many such groups in a row, of any of its tasks."""
     statistics_window_rollouts: Positive = 32
     """Number of a family's newest rollouts over which success rates are computed. Only countable rollouts count:
     completed, or truncated at a limit of turns or tokens."""

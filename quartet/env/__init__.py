@@ -14,10 +14,14 @@ def make_environment(env: config.Env) -> Environment:
 
 
 def make_pool(env: config.Env) -> EnvPool:
-    """Return a pool of sessions in this process.
+    """Return a pool of sessions in this process, or in child processes if `env.session_memory_megabytes` is set.
 
     Raise `ConfigError` for an unknown environment, `SetupError` if the environment cannot run on this machine.
     """
+    if env.session_memory_megabytes:
+        from quartet.env.isolated.pool import IsolatedPool
+
+        return IsolatedPool(env)
     return make_environment(env).pool(env)
 
 

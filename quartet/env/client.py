@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Sequence
 from ssl import SSLContext
 from typing import TypeVar
 
-import msgspec
 from aiohttp import (
     ClientError,
     ClientSession,
@@ -28,18 +27,17 @@ from msgspec import Struct
 from quartet import __version__
 from quartet.access.token import bearer
 from quartet.env.base import Env
+from quartet.env.deadlines import START_SECONDS
 from quartet.env.protocol import (
-    ErrorCode,
-    ErrorData,
-    Message,
     ObservationData,
     ResetData,
     SnapshotData,
     StateData,
     StepData,
     encode,
+    read_answer,
 )
-from quartet.errors import EnvError, EnvFaultError, RewardError, SetupError
+from quartet.errors import EnvError, SetupError
 from quartet.telemetry.trace import current_trace
 from quartet.types import Action, Observation, StepResult, Task
 
@@ -146,9 +144,10 @@ class RemoteEnv:
     """One session of the host. If a request gets no answer in time, the connection is closed, so that a late answer is
     not mistaken for the answer to a later request."""
 
-    def __init__(self, dialer: Dialer, request_timeout_seconds: float) -> None:
+    def __init__(self, dialer: Dialer, request_timeout_seconds: float, reset_timeout_seconds: float) -> None:
         self._dialer = dialer
         self._timeout_seconds = request_timeout_seconds + GRACE_SECONDS
+        self._reset_timeout_seconds = reset_timeout_seconds + GRACE_SECONDS
         self._socket: ClientWebSocketResponse | None = None
 
     async def connect(self) -> None:
@@ -205,13 +204,13 @@ class RemoteEnv:
     async def _request(self, kind: str, answer_type: type[T], data: Struct | None = None) -> T:
         if self._socket is None or self._socket.closed:
             raise ConnectionLostError(f"{kind}: not connected to the environment host")
-        answered = False
+        answered, seconds = False, self._reset_timeout_seconds if kind == "reset" else self._timeout_seconds
         try:
             await self._socket.send_str(encode(kind, data))
-            reply = await self._socket.receive(timeout=self._timeout_seconds)
+            reply = await self._socket.receive(timeout=seconds)
             answered = reply.type is WSMsgType.TEXT
         except TimeoutError as error:
-            raise EnvError(f"{kind}: the environment host did not answer within {self._timeout_seconds:g} s") from error
+            raise EnvError(f"{kind}: the environment host did not answer within {seconds:g} s") from error
         except (ClientError, OSError) as error:
             raise ConnectionLostError(f"{kind}: the environment host closed the connection ({error})") from error
         finally:
@@ -221,7 +220,10 @@ class RemoteEnv:
 
 
 class RemoteEnvPool:
-    """Pool of at most `capacity` sessions of the hosts at `urls()`, connected on first use and reused."""
+    """Pool of at most `capacity` sessions of the hosts at `urls()`, connected on first use and reused.
+
+    `reset_timeout_seconds` includes the start of a session in the host.
+    """
 
     def __init__(
         self,
@@ -230,11 +232,13 @@ class RemoteEnvPool:
         *,
         token: str = "",
         request_timeout_seconds: float = 20.0,
+        reset_timeout_seconds: float | None = None,
         connect_timeout_seconds: float = 15.0,
         tls: SSLContext | None = None,
     ) -> None:
         self._dialer = Dialer(urls, token, connect_timeout_seconds, tls)
-        self._request_timeout_seconds = request_timeout_seconds
+        reset_seconds = reset_timeout_seconds or START_SECONDS + request_timeout_seconds
+        self._timeouts = request_timeout_seconds, reset_seconds
         self._capacity, self._surplus = capacity, 0
         self._free = asyncio.Semaphore(capacity)
         self._idle: list[RemoteEnv] = []
@@ -258,7 +262,7 @@ class RemoteEnvPool:
 
     async def acquire(self) -> Env:
         await self._free.acquire()
-        env = self._idle.pop() if self._idle else RemoteEnv(self._dialer, self._request_timeout_seconds)
+        env = self._idle.pop() if self._idle else RemoteEnv(self._dialer, *self._timeouts)
         try:
             await env.connect()
         except BaseException:
@@ -295,18 +299,7 @@ def _check_version(url: str, of_host: str) -> None:
 
 
 def _read(reply: WSMessage, answer_type: type[T]) -> T:
-    """Decode an answer. Raise the error that the host reports, or `EnvError` if the answer violates the protocol."""
+    """Decode an answer. Raise `ConnectionLostError` if there is none, and the errors of `read_answer`."""
     if reply.type is not WSMsgType.TEXT:
         raise ConnectionLostError("the environment host closed the connection")
-    try:
-        message = msgspec.json.decode(reply.data, type=Message)
-        if message.type == "error":
-            error = msgspec.json.decode(message.data, type=ErrorData)
-            if error.code is ErrorCode.REWARD_ERROR:
-                raise RewardError(error.message)
-            if error.fault:
-                raise EnvFaultError(error.message, error.traceback)
-            raise EnvError(f"the environment host answered {error.code}: {error.message}")
-        return msgspec.json.decode(message.data, type=answer_type)
-    except msgspec.DecodeError as error:
-        raise EnvError(f"cannot decode the environment host's answer: {error}") from error
+    return read_answer(reply.data, answer_type, "the environment host")

@@ -19,6 +19,7 @@ from quartet.access.token import run_token
 from quartet.config import Recipe
 from quartet.env import make_pool
 from quartet.env.base import EnvPool
+from quartet.env.deadlines import START_SECONDS, Deadlines
 from quartet.env.guarded import GuardedPool
 from quartet.env.protocol import MAX_REQUEST_BYTES, ErrorCode, ErrorData, StateData, StepData, encode
 from quartet.env.session import HostedSession
@@ -46,6 +47,8 @@ class EnvHost:
         capacity: int,
         token: str,
         step_timeout_seconds: float,
+        reset_timeout_seconds: float | None = None,
+        start_timeout_seconds: float = START_SECONDS,
         idle_timeout_seconds: float = 600.0,
         recorder: Recorder | None = None,
         displays: Displays | None = None,
@@ -55,7 +58,11 @@ class EnvHost:
         """Describe the host. A reset without a family, as of OpenEnv's clients, starts a task of `first_family`."""
         self._pool, self._name, self._capacity = GuardedPool(pool), name, capacity
         self._first_family = first_family
-        self._step_timeout_seconds = step_timeout_seconds
+        self._deadlines = Deadlines(
+            step=step_timeout_seconds,
+            reset=reset_timeout_seconds or step_timeout_seconds,
+            start=start_timeout_seconds,
+        )
         self._idle_timeout_seconds = idle_timeout_seconds
         self._recorder, self._lanes, self._displays = recorder, Lanes("session"), displays
         app = web.Application()
@@ -104,9 +111,10 @@ class EnvHost:
         assert handler is not None
         with self._lanes.take() as lane:
             session = HostedSession(
-                self._pool, self._step_timeout_seconds, self._recorder, lane, self._displays, self._first_family
+                self._pool, self._deadlines, self._recorder, lane, self._displays, self._first_family
             )
             self._handlers.add(handler)
+            session.prepare()
             try:
                 await self._converse(socket, session)
             finally:
@@ -154,6 +162,8 @@ async def run_env_host(recipe: Recipe, run_dir: Path, stop: asyncio.Event, modul
             capacity=recipe.env.sessions,
             token=run_token(run_dir),
             step_timeout_seconds=recipe.env.step_timeout_seconds,
+            reset_timeout_seconds=recipe.env.reset_timeout_seconds,
+            start_timeout_seconds=recipe.env.start_timeout_seconds,
             # A client that is silent for longer than an episode may take has no running episode.
             idle_timeout_seconds=recipe.rollout.episode_timeout_seconds,
             recorder=recorder,

@@ -11,14 +11,16 @@ they may leave out every field of `reset`.
 import math
 import random
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct, field
 
 from quartet import config
+from quartet.errors import EnvError, EnvFaultError, RewardError
 from quartet.types import Action, Observation, StepResult, TakenAction, Task
 
+T = TypeVar("T", bound=Struct)
 MAX_SNAPSHOT_BYTES = 16 << 20
 """Maximum size of a stored state; in JSON it is a third larger."""
 MAX_REQUEST_BYTES = 24 << 20
@@ -163,3 +165,20 @@ class ErrorData(Struct, kw_only=True, omit_defaults=True):
 def encode(kind: str, data: Struct | None = None) -> str:
     """Encode one message as text."""
     return msgspec.json.encode({"type": kind, "data": {} if data is None else data}).decode()
+
+
+def read_answer(text: bytes | str, answer_type: type[T], source: str = "") -> T:
+    """Decode an answer. Raise the error that it reports, or `EnvError` if it violates the protocol. With a `source`,
+    messages begin with it."""
+    try:
+        message = msgspec.json.decode(text, type=Message)
+        if message.type == "error":
+            error = msgspec.json.decode(message.data, type=ErrorData)
+            if error.code is ErrorCode.REWARD_ERROR:
+                raise RewardError(error.message)
+            if error.fault:
+                raise EnvFaultError(error.message, error.traceback)
+            raise EnvError(f"{source} answered {error.code}: {error.message}" if source else error.message)
+        return msgspec.json.decode(message.data, type=answer_type)
+    except msgspec.DecodeError as error:
+        raise EnvError(f"cannot decode the answer of {source or 'a session'}: {error}") from error

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from quartet import __version__
 from quartet.env.base import Env, EnvPool, acting, restorable
+from quartet.env.deadlines import Deadlines
 from quartet.env.protocol import (
     ErrorCode,
     ErrorData,
@@ -29,6 +30,8 @@ from quartet.telemetry.record import Recorder
 from quartet.types import Observation
 
 T = TypeVar("T")
+_LIMITS = {"start": "start", "reset": "reset", "step": "step", "snapshot": "step"}
+"""Time limit of each activity: a field of `Deadlines`, and the setting `env.LIMIT_timeout_seconds`."""
 
 
 class RefusedError(Exception):
@@ -40,12 +43,13 @@ class RefusedError(Exception):
 
 
 class HostedSession:
-    """One session of a client. It acquires an environment at the first reset, and a new one after a failure."""
+    """One session of a client. It acquires an environment ahead of the first reset (`prepare`), and another one after a
+    failure."""
 
     def __init__(
         self,
         pool: EnvPool,
-        timeout_seconds: float,
+        deadlines: Deadlines,
         recorder: Recorder | None = None,
         lane: str = "",
         displays: Displays | None = None,
@@ -54,13 +58,19 @@ class HostedSession:
         """Make a session without an environment. With a recorder, every request is recorded as a span in the row `lane`
         of the timeline; with `displays`, its observations are shown under that name. A reset without a family starts a
         task of `first_family`."""
-        self._pool, self._timeout_seconds, self._first_family = pool, timeout_seconds, first_family
+        self._pool, self._deadlines, self._first_family = pool, deadlines, first_family
         self._recorder, self._lane, self._trace = recorder, lane, ""
         self._displays = displays
         self._env: Env | None = None
-        self._busy = False
+        self._ahead: asyncio.Task[Env] | None = None
+        self._busy, self._is_new = False, True
         self._in_episode = False
         self._state = StateData(episode_id="", step_count=0, quartet_version=__version__)
+
+    def prepare(self) -> None:
+        """Begin to acquire an environment, so that the next reset does not wait for its start."""
+        if self._env is None and self._ahead is None:
+            self._ahead = asyncio.create_task(self._pool.acquire())
 
     async def answer(self, text: str) -> str | None:
         """Return the answer to one message, or None for the message `close`."""
@@ -80,6 +90,15 @@ class HostedSession:
         """Release the environment; it counts as unhealthy if a request was in flight."""
         if self._displays is not None:
             self._displays.remove(self._lane)
+        await self._release()
+
+    async def _release(self) -> None:
+        """Release the environment. One that is still being acquired is released once it has been made."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            await asyncio.wait([ahead])
+            if not ahead.cancelled() and ahead.exception() is None:
+                await self._pool.release(ahead.result(), healthy=True)
         env, self._env = self._env, None
         if env is not None:
             await self._pool.release(env, healthy=not self._busy)
@@ -101,20 +120,33 @@ class HostedSession:
     async def _reset(self, data: ResetData) -> ObservationData:
         self._in_episode, self._trace = False, data.trace
         episode_id = data.episode_id or ""
+        await self._bounded("start", self._acquire())
         observation = await self._call("reset", self._start(data), task=episode_id)
         self._in_episode = True
         self._state = structs.replace(self._state, episode_id=episode_id, step_count=0)
         self._show(observation)
         return ObservationData(observation=observation)
 
+    async def _acquire(self) -> None:
+        """Wait for the environment that `prepare` began to acquire, unless the session has one."""
+        self._is_new = self._env is None
+        if self._env is None:
+            self.prepare()
+            assert self._ahead is not None
+            await asyncio.wait([self._ahead])  # which does not cancel it
+            ahead, self._ahead = self._ahead, None
+            self._env = ahead.result()
+
     async def _start(self, data: ResetData) -> Observation:
         """Begin an episode. An environment that died since the last episode is replaced, which loses no episode."""
-        if self._env is not None:
-            try:
-                return await self._begin(self._env, data)
-            except EnvError:
-                await self.close()
-        self._env = await self._pool.acquire()
+        assert self._env is not None
+        try:
+            return await self._begin(self._env, data)
+        except EnvError:
+            if self._is_new:
+                raise
+            await self._release()
+        await self._acquire()
         return await self._begin(self._env, data)
 
     async def _begin(self, env: Env, data: ResetData) -> Observation:
@@ -150,13 +182,17 @@ class HostedSession:
         return self._env
 
     async def _call(self, activity: str, call: Awaitable[T], *, task: str) -> T:
-        """Await a call of the environment within the time limit. After any error except `ConfigError` the environment
-        is released."""
+        """Await a call of the environment within its time limit, as a span of the timeline."""
+        with self._span(activity, task):
+            return await self._bounded(activity, call)
+
+    async def _bounded(self, activity: str, call: Awaitable[T]) -> T:
+        """Await a call within the limit of its activity. After any error except `ConfigError` the environment is
+        released, and another one is acquired ahead."""
         self._busy = True
         try:
-            async with asyncio.timeout(self._timeout_seconds):
-                with self._span(activity, task):
-                    result = await call
+            async with asyncio.timeout(getattr(self._deadlines, _LIMITS[activity])):
+                result = await call
         except ConfigError as error:
             # The client requested a task that does not exist; the environment is healthy.
             self._busy = False
@@ -164,6 +200,7 @@ class HostedSession:
         except (QuartetError, TimeoutError) as error:
             await self.close()
             self._busy = False
+            self.prepare()
             code = ErrorCode.REWARD_ERROR if isinstance(error, RewardError) else ErrorCode.EXECUTION_ERROR
             what = str(error) or self._late(activity, error)
             fault = {"fault": True, "traceback": error.traceback} if isinstance(error, EnvFaultError) else {}
@@ -176,7 +213,9 @@ class HostedSession:
         cancelled = error.__cause__
         frames = traceback.extract_tb(cancelled.__traceback__) if cancelled else []
         place = str(cancelled or "") or place_of(frames).strip()
-        return f"{activity}: no answer within {self._timeout_seconds:g} s (env.step_timeout_seconds) {place}".rstrip()
+        limit = _LIMITS[activity]
+        seconds = getattr(self._deadlines, limit)
+        return f"{activity}: no answer within {seconds:g} s (env.{limit}_timeout_seconds) {place}".rstrip()
 
     def _span(self, activity: str, task: str) -> AbstractContextManager[None]:
         if self._recorder is None:

@@ -20,6 +20,7 @@ from quartet.ledger.counters import keep_counts
 from quartet.ledger.database import Database, Durability, create_database, find_database, has_database, view_database
 from quartet.ledger.disk import Disk
 from quartet.ledger.evaluations import Evaluations
+from quartet.ledger.failing_tasks import FailingTasks
 from quartet.ledger.forks import Forks
 from quartet.ledger.groups import Groups
 from quartet.ledger.modules import Modules
@@ -64,7 +65,7 @@ class Ledger:
         self.forks = Forks(db)
         self.rollouts, self.trajectories = Rollouts(db), Trajectories(db, self.forks)
         self.groups, self.batches, self.policies = Groups(db), Batches(db), Policies(db)
-        self.pool, self.evaluations = Pool(db), Evaluations(db)
+        self.pool, self.evaluations, self.failing_tasks = Pool(db), Evaluations(db), FailingTasks(db)
         self.modules, self.statistics, self.disk = Modules(db), Statistics(db), Disk(db)
 
     @classmethod

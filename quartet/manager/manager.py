@@ -23,6 +23,7 @@ from quartet.manager.replay.base import Replay
 from quartet.manager.retention import Retention
 from quartet.manager.stop import StopRule
 from quartet.manager.straggler.base import StragglerRule
+from quartet.manager.task_quarantine import TaskQuarantine
 from quartet.manager.tightest_horizon import TightestHorizon
 from quartet.registry import build
 from quartet.telemetry.presence import Presence
@@ -53,6 +54,7 @@ class DataManager:
         self._recipe, self._ledger, self._recorder, self._presence = recipe, ledger, recorder, presence
         families = families or suite_families(recipe.env)
         window = recipe.control.statistics_window_rollouts
+        self._quarantine = TaskQuarantine(recipe, ledger)
         context = ControlContext(
             recipe=recipe,
             families=families,
@@ -60,6 +62,7 @@ class DataManager:
             statistics=lambda: ledger.statistics.families(window),
             family_statistics=lambda family: ledger.statistics.family(family, window),
             train_step=ledger.batches.train_step,
+            quarantined=self._quarantine.holds,
             groups_admitted=ledger.groups.admitted,
             solved_elsewhere=ledger.pool.solved_elsewhere,
         )
@@ -160,6 +163,7 @@ class DataManager:
         state, reason = self._judge.decide(group, composed)
         if group.policy == self._ledger.policy:  # control follows the first policy only
             self._sampler.observe(group)
+            self._quarantine.observe(group)
         members = [member.trajectory for member in group.members]
         self._recorder.metric(
             "data",

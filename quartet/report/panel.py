@@ -161,9 +161,12 @@ def _forked(status: RunStatus) -> list[RenderableType]:
 
 
 def _quarantined(status: RunStatus) -> list[RenderableType]:
-    if not status.quarantined_groups:
-        return []
-    return [Text(f"groups quarantined because their train steps failed: {status.quarantined_groups}\n", style="red")]
+    lines = []
+    if status.quarantined_groups:
+        lines.append(f"groups quarantined because their train steps failed: {status.quarantined_groups}\n")
+    if status.quarantined_tasks:
+        lines.append(f"tasks quarantined because their environment failed: {', '.join(status.quarantined_tasks)}\n")
+    return [Text(line, style="red") for line in lines]
 
 
 def _roughly(seconds: float) -> str:

@@ -67,6 +67,9 @@ class RunStatus(Struct, frozen=True, kw_only=True):
     stop_reason: str
     quarantined_groups: int = 0
     """Number of groups dropped since the run began because train steps with them failed."""
+    quarantined_tasks: dict[str, str] = {}
+    """Tasks (`ENV/FAMILY/SEED`) and families (`ENV/FAMILY`) that get no further groups because their environment keeps
+    failing, with the last error."""
     policies: list[PolicyStanding] = []
     """Each policy of a run with several policies; empty for a run with one."""
     forked_rollouts: int = 0
@@ -143,6 +146,7 @@ class StatusReader:
             rollouts=queue.rollouts,
             groups=queue.groups,
             quarantined_groups=ledger.batches.quarantined_groups(),
+            quarantined_tasks=dict(ledger.failing_tasks.quarantined()),
             forked_rollouts=ledger.forks.count(),
             modules=self._modules(phase, now),
             policies=standings(ledger) if len(ledger.trained + ledger.frozen) > 1 else [],

@@ -17,6 +17,7 @@ from quartet.access.token import run_token
 from quartet.config import Recipe
 from quartet.env.base import Env, EnvPool
 from quartet.env.client import RemoteEnvPool
+from quartet.env.deadlines import Deadlines
 from quartet.env.opening import opening
 from quartet.errors import EnvError
 from quartet.ledger import AppendOutcome, Ledger
@@ -194,6 +195,7 @@ async def run_worker(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module:
             recipe.env.sessions,
             token=run_token(run_dir),
             request_timeout_seconds=recipe.env.step_timeout_seconds,
+            reset_timeout_seconds=Deadlines.of(recipe.env).opening,
             tls=client_tls(recipe.runtime.tls.trusted),
         )
         try:

@@ -44,6 +44,7 @@ class Session:
             self.ledger = open_or_create(self.recipe, self.run_dir)
             stack.callback(self.ledger.close)
             self.ledger.trajectories.forget_errors()
+            self.ledger.failing_tasks.forget()
             self.ledger.modules.end_all()
             self.ledger.policies.expect_engines(self.recipe.engine_modules)
             self._supervisor = stack.enter_context(Supervisor(self.recipe, self.run_dir, self.ledger, placer))

@@ -42,6 +42,7 @@ async def _run(recipe: Recipe, run_dir: Path) -> None:
     with closing(open_or_create(recipe, run_dir)) as ledger:
         settle(recipe, ledger)
         ledger.trajectories.forget_errors()
+        ledger.failing_tasks.forget()
         ledger.enter_phase(STARTING)
         house = _House(recipe, run_dir, ledger)
         try:

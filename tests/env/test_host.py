@@ -223,7 +223,7 @@ async def test_a_step_that_takes_too_long_costs_the_session_its_environment_but_
     async with hosting(step_timeout_seconds=0.1) as (host, pool), connected(host) as ws:
         slow = {"family": "fixed", "params": {"delay_seconds": 60}}
         answer = await ask(ws, {"type": "reset", "data": slow})
-        assert answer["data"].pop("message").startswith("reset: no answer within 0.1 s (env.step_timeout_seconds) (")
+        assert answer["data"].pop("message").startswith("reset: no answer within 0.1 s (env.reset_timeout_seconds) (")
         assert answer["data"] == {"code": "EXECUTION_ERROR"}
         assert pool.released == [False]
         assert (await ask(ws, {"type": "step", "data": {"action": "done"}}))["data"]["code"] == "SESSION_ERROR"
@@ -239,6 +239,49 @@ async def test_an_environment_that_died_between_two_episodes_is_replaced_unnotic
         assert (await ask(ws, {"type": "step", "data": {"action": "click [1]"}}))["data"]["done"] is True
         assert (await ask(ws, reset))["type"] == "observation"
         assert pool.released == [False]
+
+
+async def test_environments_are_made_before_a_reset_asks_for_them():
+    async with hosting(capacity=1) as (host, pool):
+        async with connected(host) as ws:
+            await until(lambda: len(pool.sessions) == 1)
+            failing = {"family": "fixed", "params": {"fail_rate": 1.0}}
+            assert (await ask(ws, {"type": "reset", "data": failing}))["type"] == "error"
+            await until(lambda: len(pool.sessions) == 2)
+            assert pool.released == [False]
+            assert (await ask(ws, {"type": "reset", "data": {"family": "fixed"}}))["type"] == "observation"
+            assert len(pool.sessions) == 2, "the one that was made ahead"
+        await until(lambda: pool.released == [False, True])
+
+
+async def test_a_client_that_leaves_while_its_environment_is_made_leaks_none():
+    made = asyncio.Event()
+
+    class Slow(CountingPool):
+        async def acquire(self) -> Env:
+            await made.wait()
+            return await super().acquire()
+
+    async with hosting(capacity=1, pool=Slow) as (host, pool):
+        async with connected(host) as ws:
+            await ask(ws, {"type": "state"})
+        assert host.sessions == 1 and not pool.released
+        made.set()
+        await until(lambda: pool.released == [True] and host.sessions == 0)
+
+
+async def test_making_an_environment_has_its_own_time_limit():
+    class Never(CountingPool):
+        async def acquire(self) -> Env:
+            await asyncio.sleep(0.5)
+            return await super().acquire()
+
+    for seconds, answer in ((0.05, "error"), (60.0, "observation")):
+        async with hosting(pool=Never, start_timeout_seconds=seconds) as (host, _), connected(host) as ws:
+            reply = await ask(ws, {"type": "reset", "data": {"family": "fixed"}})
+            assert reply["type"] == answer
+            if answer == "error":
+                assert "start: no answer within 0.05 s (env.start_timeout_seconds)" in reply["data"]["message"]
 
 
 async def test_a_full_host_says_so_and_a_leaving_client_makes_room():

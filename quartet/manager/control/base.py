@@ -12,6 +12,9 @@ from quartet.ledger.rows import FamilyStats
 from quartet.part import Part
 from quartet.types import Group, Root, Round, Task, Trajectory
 
+MAX_DRAWS = 100
+"""Maximum number of tasks that are drawn in place of tasks in quarantine."""
+
 
 class ControlContext(Struct, frozen=True, kw_only=True):
     """Information available to a control part."""
@@ -30,6 +33,8 @@ class ControlContext(Struct, frozen=True, kw_only=True):
     solved_elsewhere: Callable[[Task, int], list[Trajectory]] = lambda _task, _count: []
     """Function that returns the newest successes on other tasks of the task's family, at most one per task and at most
     the given number in all."""
+    quarantined: Callable[[Task], bool] = lambda _: False
+    """Function that reads whether a task is in quarantine because its environment keeps failing."""
     groups_admitted: Callable[[], int]
     """Function that reads the number of groups admitted so far. Random draws are seeded by this number, so that a
     restarted run continues the same sequence."""
@@ -39,9 +44,18 @@ class ControlContext(Struct, frozen=True, kw_only=True):
         return random.Random(f"{self.recipe.seed}/{counter}")
 
     def task(self, family: str, draw: random.Random) -> Task:
-        """Return a task of the family, with one of the training seeds."""
-        seed = draw.randrange(self.train_tasks.get(family, self.recipe.control.train_seeds_per_family))
-        return Task(env=self.recipe.env.name, family=family, seed=seed)
+        """Return a task of the family, with one of the training seeds; a task of any family if that one is in
+        quarantine.
+
+        If `MAX_DRAWS` tasks are all in quarantine, return the last one: then the run fails with its error.
+        """
+        for _ in range(MAX_DRAWS):
+            seed = draw.randrange(self.train_tasks.get(family, self.recipe.control.train_seeds_per_family))
+            task = Task(env=self.recipe.env.name, family=family, seed=seed)
+            if not self.quarantined(task):
+                break
+            family = draw.choice(self.families)
+        return task
 
 
 class ControlPart(Part):

@@ -131,6 +131,18 @@ def quarantined(facts: Facts) -> Iterator[Alarm]:
         )
 
 
+def failing_tasks(facts: Facts) -> Iterator[Alarm]:
+    """Report the tasks and families in quarantine."""
+    for subject, error in facts.status.quarantined_tasks.items():
+        yield Alarm(
+            kind="task_quarantined",
+            about=subject,
+            what=f"{subject} gets no further groups, since all its rollouts fail: {error}",
+            advice="fix the environment, or leave the family out of env.families; --resume tries it again. The ledger "
+            "has the event task_quarantined, and `quartet view` the records with their tracebacks",
+        )
+
+
 def _suspect(recipe: Recipe, quarantines: Sequence[dict[str, Any]]) -> str:
     """Return the likely cause: training itself if whole batches failed, otherwise a stored success that joined the
     failing groups."""

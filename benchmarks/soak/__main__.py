@@ -1,0 +1,88 @@
+"""Play many MiniWoB++ episodes while a page, the browser and the host are killed in turn. Report whether an episode was
+lost, a process was left, or memory grew.
+
+    python -m benchmarks.soak --json                    # 20,000 episodes, a kill every 500
+    python -m benchmarks.soak --episodes 300 --every 60
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+
+import click
+import psutil
+
+from benchmarks.soak.host import MEGABYTE, TOKEN, HostProcess
+from benchmarks.soak.memory import Growth
+from benchmarks.soak.play import SUITE, Played, play_all
+from quartet import config
+from quartet.env.client import RemoteEnvPool
+
+SAMPLES_PER_KILL = 20
+
+
+@click.command()
+@click.option("--episodes", default=20_000, show_default=True)
+@click.option("--every", default=500, show_default=True, help="Episodes between two kills.")
+@click.option("--sessions", default=4, show_default=True, help="Pages of the browser.")
+@click.option("--json", "as_json", is_flag=True)
+def main(episodes: int, every: int, sessions: int, as_json: bool) -> None:
+    """Soak the environment cluster; exit with 1 if an episode was lost or a process was left."""
+    result = asyncio.run(soak(episodes, every, sessions))
+    click.echo(json.dumps(result) if as_json else "\n".join(f"{name:34} {value}" for name, value in result.items()))
+    if result["lost"] or result["repeated"] or result["orphans"]:
+        sys.exit(1)
+
+
+async def soak(episodes: int, every: int, sessions: int) -> dict[str, object]:
+    """Play the episodes, and return the results by name."""
+    env = config.Env.model_validate(
+        {"name": "miniwob", "suite": SUITE, "sessions": sessions, "screenshots": False, "step_timeout_seconds": 60.0}
+    )
+    host, started = HostProcess(env).start(), time.monotonic()
+    growth = {"client": Growth(), "host": Growth(), "browser": Growth()}
+    kills = {"page": 0, "browser": 0, "host": 0}
+    pool = RemoteEnvPool(lambda: [host.url], sessions, token=TOKEN, request_timeout_seconds=60.0)
+
+    def after_each(played: Played) -> None:
+        ended = len(played.results)
+        if ended % max(every // SAMPLES_PER_KILL, 1) == 0:
+            growth["client"].add(ended, psutil.Process().memory_full_info().uss / MEGABYTE)
+            for name, size in zip(("host", "browser"), host.megabytes(), strict=True):
+                growth[name].add(ended, size)
+        if ended % every == 0 and ended < episodes:
+            _kill(host, list(kills)[ended // every % len(kills)], kills, growth)
+
+    try:
+        played = await play_all(pool, episodes, sessions, after_each)
+    finally:
+        await pool.close()
+        host.end()
+    return {
+        "episodes": episodes,
+        "lost": episodes - len(played.results),
+        "repeated": played.repeated,
+        "solved": sum(played.results.values()),
+        "kills": kills,
+        "failed_attempts": played.errors.total(),
+        "orphans": host.orphans(),
+        **{f"{name}_megabytes_per_1000_episodes": one.slope() for name, one in growth.items()},
+        **{f"{name}_megabytes_at_most": one.largest() for name, one in growth.items()},
+        "seconds": round(time.monotonic() - started, 1),
+        "load_average_1min": round(os.getloadavg()[0], 2),
+    }
+
+
+def _kill(host: HostProcess, victim: str, kills: dict[str, int], growth: dict[str, Growth]) -> None:
+    """Kill the victim; memory then begins anew for it and for what it takes along."""
+    kills[victim] += 1
+    {"page": host.kill_page, "browser": host.kill_browser, "host": host.kill_host}[victim]()
+    growth["browser"].kill()
+    if victim == "host":
+        growth["host"].kill()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""A child process's side of a conversation with its parent: frames of bytes over its standard streams.
+
+What the child's own code prints goes to the standard error.
+"""
+
+import os
+import resource
+import struct
+import sys
+from collections.abc import Callable
+from typing import BinaryIO
+
+from quartet.die_with import die_with
+
+OUT_OF_MEMORY = 77
+"""Exit status of a child that reached its memory limit."""
+HEADER = struct.Struct(">Q")
+"""Length of the frame that follows."""
+
+
+def read_frame(stream: BinaryIO) -> bytes:
+    """Return the next frame; empty at the end of the stream."""
+    header = stream.read(HEADER.size)
+    return stream.read(HEADER.unpack(header)[0]) if len(header) == HEADER.size else b""
+
+
+def write_frame(stream: BinaryIO, data: bytes) -> None:
+    """Write one frame."""
+    stream.write(HEADER.pack(len(data)) + data)
+    stream.flush()
+
+
+def limit_memory(megabytes: int) -> None:
+    """Limit the data of this process, and of each process that it starts, in MiB."""
+    resource.setrlimit(resource.RLIMIT_DATA, (megabytes << 20, megabytes << 20))
+
+
+def converse(run: Callable[[BinaryIO, BinaryIO], None]) -> None:
+    """Run `run(requests, answers)` as the main program of a child whose first argument is the id of its parent.
+
+    The child ends with its parent, and with the status `OUT_OF_MEMORY` if it reaches its limit.
+    """
+    die_with(int(sys.argv[1]))
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    try:
+        run(requests, answers)
+    except MemoryError:
+        os._exit(OUT_OF_MEMORY)

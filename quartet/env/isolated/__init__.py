@@ -1,0 +1,1 @@
+"""Sessions in child processes of their own, with a memory limit."""

@@ -1,0 +1,67 @@
+"""Main program of a child process with one session of an environment.
+
+It reads a `Setup` and then requests of the environment protocol from its standard input, and writes a `Started` and
+then one answer per request to its standard output.
+"""
+
+import asyncio
+from typing import Any, BinaryIO
+
+import msgspec
+from msgspec import Struct
+
+from quartet import config
+from quartet.env.child_streams import converse, limit_memory, read_frame, write_frame
+from quartet.env.deadlines import Deadlines
+from quartet.env.guarded import GuardedPool
+from quartet.env.session import HostedSession
+from quartet.fault import fault_of
+from quartet.registry import build
+
+TIMEOUT_SHARE = 0.9
+"""Share of the time limit after which the child itself ends a call, since only it knows the place in the code."""
+
+
+class Setup(Struct, frozen=True, kw_only=True):
+    """The environment whose session the child runs."""
+
+    env: dict[str, Any]
+    """The table [env] of the recipe, with `module:Class` as name."""
+
+
+class Started(Struct, frozen=True, kw_only=True):
+    """The first answer of a child."""
+
+    error: str = ""
+    """Reason why the environment cannot be made; the child then ends."""
+
+
+def run(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answer requests until the parent closes the stream."""
+    setup = msgspec.json.decode(read_frame(requests), type=Setup)
+    env = config.Env.model_validate(setup.env)
+    limit_memory(env.session_memory_megabytes)
+    with asyncio.Runner() as runner:
+        try:
+            pool = runner.run(_pool(env))
+        except Exception as error:  # noqa: BLE001  (the module may be the user's)
+            write_frame(answers, msgspec.json.encode(Started(error=fault_of(error).summary)))
+            return
+        write_frame(answers, msgspec.json.encode(Started()))
+        limits = Deadlines.of(env)
+        limits = Deadlines(step=TIMEOUT_SHARE * limits.step, reset=TIMEOUT_SHARE * limits.reset, start=limits.start)
+        session = HostedSession(pool, limits)
+        while request := read_frame(requests):
+            answer = runner.run(session.answer(request.decode()))
+            write_frame(answers, (answer or "").encode())
+        runner.run(session.close())
+        runner.run(pool.close())
+
+
+async def _pool(env: config.Env) -> GuardedPool:
+    """Return the environment's pool, of one session."""
+    return GuardedPool(build(env).pool(env))
+
+
+if __name__ == "__main__":
+    converse(run)

@@ -1,0 +1,104 @@
+"""Sessions in child processes: each fault costs its own episode, and leaves nothing behind."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from quartet import config
+from quartet.env import make_pool
+from quartet.env.client import RemoteEnv, RemoteEnvPool
+from quartet.env.host import EnvHost
+from quartet.errors import EnvError, EnvFaultError, SetupError
+from quartet.types import Task
+
+pytestmark = pytest.mark.slow
+TOKEN = "test"
+FAULTS = [
+    ("eat memory", "MemoryError|needed more than 400 MB|was ended by"),
+    ("never return", r"no answer within|did not end within"),
+    ("exit", "ended its process with exit status 3"),
+    ("crash", "was ended by SIGSEGV"),
+    ("fail", r"Session.step raised ValueError: the sky is down \(.*faulty_environment.py:\d+"),
+    ("return garbage", "of type dict, not StepResult"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(__file__).parent
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]))
+
+
+def task(seed: int = 0) -> Task:
+    return Task(env="faulty", family="faults", seed=seed)
+
+
+@asynccontextmanager
+async def hosted(sessions: int = 2, **changes: Any) -> AsyncIterator[RemoteEnvPool]:
+    """Sessions of an environment host, as a worker has them."""
+    limits = {"session_memory_megabytes": 400, "step_timeout_seconds": 10.0}
+    env = config.Env(name="faulty_environment:Faulty", sessions=sessions, **limits | changes)
+    host = EnvHost(
+        make_pool(env), name="faulty", capacity=sessions, token=TOKEN, step_timeout_seconds=env.step_timeout_seconds
+    )
+    await host.start()
+    pool = RemoteEnvPool(lambda: [host.url], sessions, token=TOKEN, request_timeout_seconds=60)
+    try:
+        yield pool
+    finally:
+        await pool.close()
+        await host.stop()
+    assert not [child for child in psutil.Process().children() if "isolated.child" in " ".join(child.cmdline())]
+
+
+async def session_of(pool: RemoteEnvPool) -> RemoteEnv:
+    session = await pool.acquire()
+    assert isinstance(session, RemoteEnv)
+    return session
+
+
+async def test_each_fault_costs_its_episode_only():
+    async with hosted() as pool:
+        failing, other = await session_of(pool), await session_of(pool)
+        neighbour = (await other.reset(task(7))).text
+        for action, message in FAULTS:
+            first = (await failing.reset(task())).text
+            assert int(first) != os.getpid() and first != neighbour
+            kind = EnvFaultError if action in ("fail", "return garbage") else EnvError
+            with pytest.raises(kind, match=message):
+                await failing.step(action)
+            assert (await failing.reset(task(1))).goal == "episode of seed 1"
+        assert (await other.step("do nothing")).observation.text == "nothing", "the other episode goes on"
+        assert (await other.reset(task(8))).text == neighbour, "a healthy process is used again"
+
+
+async def test_what_a_session_prints_does_not_disturb_its_answers():
+    async with hosted(1) as pool:
+        session = await session_of(pool)
+        await session.reset(task())
+        assert (await session.step("print")).observation.text == "nothing"
+
+
+@pytest.mark.parametrize("action", ["fork", "fork many"])
+async def test_processes_that_a_session_starts_end_with_it(action):
+    async with hosted(1) as pool:
+        session = await session_of(pool)
+        await session.reset(task())
+        started = [psutil.Process(int(pid)) for pid in (await session.step(action)).observation.text.split()]
+        with pytest.raises(EnvError):
+            await session.step("fail")
+        await asyncio.to_thread(psutil.wait_procs, started, timeout=60)
+        assert not [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+async def test_an_environment_that_cannot_be_made_is_an_error_of_the_setup():
+    env = config.Env(name="gymnasium", session_memory_megabytes=1000)
+    with pytest.raises(SetupError, match="ids"):
+        await make_pool(env).acquire()
