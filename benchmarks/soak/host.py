@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import Self
 
+import click
 import psutil
 
 from quartet import config
@@ -104,7 +105,7 @@ async def serve(env: config.Env) -> None:
         step_timeout_seconds=env.step_timeout_seconds,
     )
     await host.start()
-    print(host.url, flush=True)
+    click.echo(host.url)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await stop.wait()

@@ -1,0 +1,34 @@
+"""The soak test: slopes of memory in closed form, and a short soak with every kind of kill."""
+
+import pytest
+
+from benchmarks.soak.__main__ import soak
+from benchmarks.soak.memory import MIN_EPISODES, Growth
+
+
+def test_the_slope_is_that_of_the_second_half_of_each_life():
+    growth = Growth()
+    for start, slope in ((0, 0.02), (1000, 0.0), (2000, 0.01)):
+        for step in range(20):
+            warming = max(10 - step, 0) * -30.0
+            growth.add(start + 20 * step, 100 + warming + slope * 20 * step)
+        growth.kill()
+    assert growth.slope() == pytest.approx(10.0), "megabytes per thousand episodes: the median of 20, 0 and 10"
+    assert growth.largest() == pytest.approx(107.6)
+
+
+def test_lives_that_are_too_short_have_no_slope():
+    growth = Growth()
+    for episode in range(0, MIN_EPISODES, 10):
+        growth.add(episode, float(episode))
+    assert growth.slope() is None
+
+
+@pytest.mark.browser
+@pytest.mark.campaign
+@pytest.mark.timeout(1200)
+async def test_nothing_is_lost_and_nothing_is_left_by_kills_of_page_browser_and_host():
+    result = await soak(episodes=32, every=8, sessions=2)
+    assert result["kills"] == {"page": 1, "browser": 1, "host": 1}
+    assert (result["lost"], result["repeated"], result["orphans"]) == (0, 0, 0)
+    assert result["solved"] == 32
