@@ -9,7 +9,7 @@ from typing import Self
 from msgspec import Struct, field
 
 from quartet import config
-from quartet.env import make_environment, suite_families
+from quartet.env import make_environment, make_pool, suite_families
 from quartet.env.base import Env, Environment
 from quartet.env.client import RemoteEnv, RemoteEnvPool
 from quartet.env.host import EnvHost
@@ -55,7 +55,7 @@ class Subject:
         """True if `session()` makes sessions; False if the environment has a pool of its own."""
 
     async def __aenter__(self) -> Self:
-        pool, timeout_seconds = self.environment.pool(self.env), self.env.step_timeout_seconds
+        pool, timeout_seconds = make_pool(self.env), self.env.step_timeout_seconds
         self._host = EnvHost(
             pool, name=self.env.name, capacity=self.env.sessions, token=TOKEN, step_timeout_seconds=timeout_seconds
         )
