@@ -36,9 +36,16 @@ def selenium_episode(env: Any, seed: int) -> None:
 
 
 def browsergym_env() -> Any:
-    """Return BrowserGym's environment; the variable MINIWOB_URL names the folder of pages."""
+    """Return BrowserGym's environment on the system's Chromium, which its second browser, for the chat, uses too.
+
+    The variable MINIWOB_URL names the folder of pages.
+    """
     import browsergym.miniwob  # noqa: F401  (registers its tasks)
     import gymnasium
+    from playwright.sync_api import BrowserType
+
+    launch, chromium = BrowserType.launch, shutil.which("chromium")
+    BrowserType.launch = lambda self, **settings: launch(self, **{"executable_path": chromium, **settings})
 
     return gymnasium.make(f"browsergym/miniwob.{FAMILY}", headless=True)
 

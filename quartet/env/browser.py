@@ -132,6 +132,9 @@ class Browser:
         browser = cls(pid, await Connection.open(read_fd, write_fd), profile)
         try:
             await browser._prepare()
+        except asyncio.CancelledError:
+            await browser.close()
+            raise
         except EnvError as error:
             log = (profile.path / "stderr.log").read_text(errors="replace").strip().splitlines()
             await browser.close()
@@ -175,7 +178,7 @@ class Browser:
         try:
             await page.prepare(width, height)
             await page.navigate(url)
-        except EnvError:
+        except (EnvError, asyncio.CancelledError):
             await page.close()
             raise
         return page

@@ -29,11 +29,12 @@ class ChildProcess:
 
     @property
     def running(self) -> bool:
-        """True from the start until `end`, or until a request fails."""
-        return self._process is not None
+        """True from the start until the process ends, `end` is called, or a request fails."""
+        return self._process is not None and self._process.returncode is None
 
     async def start(self) -> None:
-        """Start the process."""
+        """Start the process, in place of one that ended."""
+        await self.end()
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", self._module, str(os.getpid())), stdin=PIPE, stdout=PIPE, start_new_session=True
         )

@@ -198,6 +198,8 @@ class HostedSession:
             self._busy = False
             raise RefusedError(ErrorCode.VALIDATION_ERROR, str(error)) from error
         except (QuartetError, TimeoutError) as error:
+            if self._ahead is not None:
+                self._ahead.cancel()  # its start took too long, and may never end
             await self.close()
             self._busy = False
             self.prepare()

@@ -98,6 +98,19 @@ async def test_processes_that_a_session_starts_end_with_it(action):
         assert not [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
 
 
+async def test_a_process_that_dies_between_two_episodes_is_replaced():
+    pool = make_pool(config.Env(name="faulty_environment:Faulty", sessions=1, session_memory_megabytes=400))
+    session = await pool.acquire()
+    first = psutil.Process(int((await session.reset(task())).text))
+    await pool.release(session, healthy=True)
+    first.kill()
+    await asyncio.sleep(0.5)  # the event loop learns of it
+    session = await pool.acquire()
+    assert (await session.reset(task())).text != str(first.pid)
+    await pool.release(session, healthy=True)
+    await pool.close()
+
+
 async def test_an_environment_that_cannot_be_made_is_an_error_of_the_setup():
     env = config.Env(name="gymnasium", session_memory_megabytes=1000)
     with pytest.raises(SetupError, match="ids"):

@@ -19,14 +19,24 @@ class IsolatedPool:
         """Return a free session; wait if all are in use. Raise `SetupError` if its process cannot make it."""
         await self._free.acquire()
         try:
-            if self._idle:
-                return self._idle.pop()
-            session = IsolatedSession(self._env)
-            await session.start()
-            return session
+            while self._idle:
+                session = self._idle.pop()
+                if session.healthy:
+                    return session
+                await session.close()
+            return await self._started()
         except BaseException:
             self._free.release()
             raise
+
+    async def _started(self) -> IsolatedSession:
+        session = IsolatedSession(self._env)
+        try:
+            await session.start()
+        except BaseException:
+            await session.close()
+            raise
+        return session
 
     async def release(self, env: Env, *, healthy: bool) -> None:
         """Release a session. The process of an unhealthy one is killed with all that it started."""
