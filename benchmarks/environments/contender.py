@@ -40,7 +40,7 @@ def browsergym_env() -> Any:
 
     The variable MINIWOB_URL names the folder of pages.
     """
-    import browsergym.miniwob  # noqa: F401  (registers its tasks)
+    import browsergym.miniwob  # noqa: F401  # pyright: ignore[reportMissingImports]  (registers its tasks)
     import gymnasium
     from playwright.sync_api import BrowserType
 

@@ -123,7 +123,8 @@ async def test_experts_solve_every_family(num_seeds):
     ],
 )
 async def test_experts_of_all_pages_solve_at_least_95_percent(families, num_seeds):
-    env = config.Env(name="miniwob", suite="miniwob-all", sessions=4, screenshots=False, step_timeout_seconds=60)
+    given = {"sessions": 4, "screenshots": False, "step_timeout_seconds": 60}
+    env = config.Env.model_validate({"name": "miniwob", "suite": "miniwob-all", **given})
     environment = make_environment(env)
     pool = environment.pool(env)
     tasks = [Task(env="miniwob", family=family, seed=seed) for family in families for seed in range(num_seeds)]

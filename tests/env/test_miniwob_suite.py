@@ -60,7 +60,7 @@ def test_an_unknown_family_is_answered_with_the_nearest() -> None:
 
 def test_without_elements_there_is_no_expert_that_reads_them() -> None:
     for elements, there in ((True, True), (False, False)):
-        env = config.Env(name="miniwob", suite="miniwob-all", elements=elements)  # type: ignore[call-arg]
+        env = config.Env.model_validate({"name": "miniwob", "suite": "miniwob-all", "elements": elements})
         assert (make_environment(env).expert("click-test", 0) is not None) is there
 
 
@@ -73,9 +73,8 @@ def test_without_elements_there_is_no_expert_that_reads_them() -> None:
     ],
 )
 async def test_families_pass_their_check(families: list[str]) -> None:
-    env = config.Env(
-        name="miniwob", suite="miniwob-all", families=families, sessions=2, screenshots=False, step_timeout_seconds=60
-    )  # type: ignore[call-arg]
+    given = {"families": families, "sessions": 2, "screenshots": False, "step_timeout_seconds": 60}
+    env = config.Env.model_validate({"name": "miniwob", "suite": "miniwob-all", **given})
     (result,) = await check_environment(env, range(1), lambda _: None, ["families"])
     # The price on the page `stock-market` changes ten times a second.
     assert {finding.what.split(",")[0] for finding in result.findings} <= {"stock-market"}

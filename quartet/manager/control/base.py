@@ -49,13 +49,16 @@ class ControlContext(Struct, frozen=True, kw_only=True):
 
         If `MAX_DRAWS` tasks are all in quarantine, return the last one: then the run fails with its error.
         """
+        task = self._drawn(family, draw)
         for _ in range(MAX_DRAWS):
-            seed = draw.randrange(self.train_tasks.get(family, self.recipe.control.train_seeds_per_family))
-            task = Task(env=self.recipe.env.name, family=family, seed=seed)
             if not self.quarantined(task):
                 break
-            family = draw.choice(self.families)
+            task = self._drawn(draw.choice(self.families), draw)
         return task
+
+    def _drawn(self, family: str, draw: random.Random) -> Task:
+        seed = draw.randrange(self.train_tasks.get(family, self.recipe.control.train_seeds_per_family))
+        return Task(env=self.recipe.env.name, family=family, seed=seed)
 
 
 class ControlPart(Part):
