@@ -39,14 +39,15 @@ class ChildProcess:
             *(sys.executable, "-m", self._module, str(os.getpid())), stdin=PIPE, stdout=PIPE, start_new_session=True
         )
 
-    async def ask(self, request: bytes, limit_seconds: float) -> bytes:
-        """Return the answer to a request. Raise `ChildFailedError` if the process hangs or ends; it is then killed."""
+    async def ask(self, request: bytes, limit_seconds: float, grace_seconds: float = 0.0) -> bytes:
+        """Return the answer to a request. Raise `ChildFailedError` if the process ends, or hangs for `grace_seconds`
+        longer than its limit; it is then killed."""
         process = self._process
         assert process is not None
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            async with asyncio.timeout(limit_seconds):
+            async with asyncio.timeout(limit_seconds + grace_seconds):
                 process.stdin.write(HEADER.pack(len(request)) + request)
                 await process.stdin.drain()
                 (length,) = HEADER.unpack(await process.stdout.readexactly(HEADER.size))

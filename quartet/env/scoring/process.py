@@ -44,9 +44,8 @@ class RewardProcess:
 
     async def score(self, cases: Sequence[Case]) -> list[Score]:
         """Return the scores of a batch. Raise `RewardError` if the process hangs or ends; it is then killed."""
-        limit_seconds = self._setup.timeout_seconds + GRACE_SECONDS
         try:
-            answer = await self._child.ask(msgspec.msgpack.encode(cases), limit_seconds)
+            answer = await self._child.ask(msgspec.msgpack.encode(cases), self._setup.timeout_seconds, GRACE_SECONDS)
             return msgspec.msgpack.decode(answer, type=list[Score])
         except ChildFailedError as error:
             raise RewardError(str(error)) from error
