@@ -34,6 +34,11 @@ class EnvFaultError(EnvError):
         self.traceback = traceback
 
 
+class ExpertError(QuartetError):
+    """The page lacks an element that a scripted expert needs: the observation, the expert or an earlier action is
+    wrong."""
+
+
 class RewardError(QuartetError):
     """The reward of an episode could not be computed or is not finite. Environments raise it when their reward function
     fails; the rollout is retried and never counts as a reward of 0."""

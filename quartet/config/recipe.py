@@ -233,6 +233,7 @@ RESUMABLE_SETTINGS = (
     "train.learning_rate",
     "train.max_tokens_per_microbatch",
     "train.processes",
+    "train.nodes",
     "train.device",
     "train.activation_checkpointing",
     "train.offload_optimizer",

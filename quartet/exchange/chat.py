@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
+from msgspec.structs import replace
 
 from quartet.actions.taken import taken_action
 from quartet.config import Recipe
@@ -52,9 +53,10 @@ class ChatWriter:
         self._loop = build(recipe.rollout.loop, build(recipe.rollout.history))
 
     def write(self, record: TrajectoryRecord) -> None:
-        """Append the lines of a trajectory; a trajectory without turns has none."""
+        """Append the lines of a trajectory; a trajectory without turns has none. The guidance of a guided rollout is
+        left out, as in training."""
         trajectory, task = record.trajectory, record.trajectory.task
-        turns = trajectory.turns
+        turns = [replace(turn, observation=replace(turn.observation, guidance="")) for turn in trajectory.turns]
         if not turns:
             return
         for turn, messages in enumerate(self._loop.chats(turns)):

@@ -28,8 +28,9 @@ class CallTree:
 
     def likely_means(self, batch: CreditBatch) -> np.ndarray:
         """Return `[C]`: the member's reward at its last call, otherwise the mean of the values of the next nodes, each
-        weighed by the recorded probability of its response, normalised over these nodes."""
-        logprobs_C = np.bincount(batch.calls_T, batch.logprobs_T, minlength=len(self.nodes_C))
+        weighed by the recorded probability of its response, normalised over these nodes. The next nodes have equal
+        weights if one of these probabilities is unknown, as of replays, guided calls and calls that are not trained."""
+        logprobs_C = _logprobs(batch)
         last_C = batch.places_C == batch.num_calls_N[batch.members_C] - 1
         values_C = np.where(last_C, batch.rewards_N[batch.members_C], 0.0)
         following = np.flatnonzero(~last_C) + 1  # the calls of a member are contiguous
@@ -38,9 +39,18 @@ class CallTree:
             parents, children = edges[:, batch.places_C[edges[0]] == place]
             for parent in np.unique(parents):
                 next_nodes = children[parents == parent]
-                weights = np.exp(logprobs_C[next_nodes] - logprobs_C[next_nodes].max())
+                chances = logprobs_C[next_nodes]
+                known = np.isfinite(chances).all()
+                weights = np.exp(chances - chances.max()) if known else np.ones(len(next_nodes))
                 values_C[parent] = weights @ values_C[next_nodes] / weights.sum()
         return values_C[self.nodes_C]
+
+
+def _logprobs(batch: CreditBatch) -> np.ndarray:
+    """Return `[C]`: the log-prob of each call's response, NaN if it is unknown or no token of it is trained."""
+    count = len(batch.calls)
+    sums_C = np.bincount(batch.calls_T, np.where(np.isfinite(batch.logprobs_T), batch.logprobs_T, np.nan), count)
+    return np.where(np.bincount(batch.calls_T, minlength=count) > 0, sums_C, np.nan)
 
 
 def _nodes(batch: CreditBatch) -> np.ndarray:

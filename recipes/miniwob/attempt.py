@@ -10,9 +10,9 @@ from msgspec import Struct
 from quartet import config
 from quartet.env.base import Env, EnvPool
 from quartet.env.miniwob.env import MiniWobPool
-from quartet.env.miniwob.experts import ExpertError, expert_action
+from quartet.env.miniwob.experts import expert_action
 from quartet.env.miniwob.suite import family
-from quartet.errors import EnvError, QuartetError
+from quartet.errors import EnvError, ExpertError, QuartetError
 from quartet.on_progress import OnProgress, nobody_watches
 from quartet.policy.prompt import turn_text
 from quartet.types import Task

@@ -15,9 +15,9 @@ from quartet.env import make_environment
 from quartet.env.base import Env
 from quartet.env.check.experts import play_experts
 from quartet.env.miniwob.env import MiniWobPool
-from quartet.env.miniwob.experts import EXPERTS, PLANS, ExpertError, expert_action
+from quartet.env.miniwob.experts import EXPERTS, PLANS, expert_action
 from quartet.env.miniwob.experts.page import Element, Page
-from quartet.errors import ConfigError, EnvError
+from quartet.errors import ConfigError, EnvError, ExpertError
 from quartet.types import Observation, Task
 from recipes.miniwob.attempt import attempt_all, in_browser
 from recipes.miniwob.demonstrate import GROUPS, make_demonstrations, make_tasks, write_texts

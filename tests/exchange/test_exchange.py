@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from quartet.errors import ConfigError, LedgerError
-from quartet.exchange.chat import ChatLine
+from quartet.exchange.chat import ChatLine, ChatWriter
 from quartet.exchange.export import export
 from quartet.exchange.fingerprint import Fingerprint
 from quartet.exchange.jsonl import JsonlWriter, read_jsonl
@@ -194,6 +194,17 @@ def test_round_trip(writer, read, suffix, data):
     for (_, record), (original, provenance, mark) in zip(back, kept, strict=True):
         assert bits(record.trajectory) == bits(original)
         assert (record.provenance, record.fingerprint, record.reward) == (provenance, mark, original.reward)
+
+
+def test_chats_do_not_contain_the_guidance_of_a_guided_rollout():
+    turn = trajectory(Task(env="bandit", family="left", seed=0)).turns[0]
+    seen = replace(turn, observation=replace(turn.observation, goal="Press ok.", guidance="the second one"))
+    guided = replace(trajectory(Task(env="bandit", family="left", seed=0)), turns=[seen])
+    origin = Provenance(run="r", purpose=Purpose.TRAIN, rollout_id=1, group_id=1, attempt=1, created_at=0.0)
+    file = io.BytesIO()
+    ChatWriter(file, recipe()).write(TrajectoryRecord.of(guided, origin, None))
+    text = file.getvalue().decode()
+    assert "Press ok." in text and "the second one" not in text
 
 
 def bits(value) -> bytes:

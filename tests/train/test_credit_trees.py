@@ -97,6 +97,16 @@ def test_likely_fusion_weighs_the_next_calls_by_their_probability() -> None:
     assert found[0][0] == pytest.approx(HALF) and found[2][0] == pytest.approx(-HALF)
 
 
+def test_likely_fusion_weighs_the_next_calls_equally_if_a_probability_is_unknown() -> None:
+    """The second child was guided, so its recorded log-probs belong to another prompt than the trained one."""
+    first = spoken(member(0.0, 1.0), 0.5, 0.75)
+    guided = spoken(child(first, 0, 0.0), 0.25)
+    last = guided.calls[-1]
+    guided = replace(guided, calls=[*guided.calls[:-1], replace(last, train_prompt_ids=[*last.prompt_ids, 1])])
+    seen = credited(Credit(), make_batch([[first, guided]]))
+    assert CallTree(seen).likely_means(seen) == pytest.approx([0.5, 1.0, 0.5, 0.0])
+
+
 def test_pruning_leaves_calls_untrained_and_changes_no_advantage() -> None:
     whole = credited(Credit(name="branch_grpo"), make_batch([tree()]))
     width = Credit.model_validate({"name": "branch_grpo", "keep_best": 0.25, "keep_worst": 0.25})

@@ -7,7 +7,7 @@ from typing import cast
 from quartet.config import Recipe
 from quartet.config.section import Section
 from quartet.env import make_environment, suite_families
-from quartet.errors import ConfigError
+from quartet.errors import ConfigError, ExpertError
 from quartet.registry import load_class
 from quartet.rollout.guidance.base import Guidance, Guide
 from quartet.types import Observation, Task
@@ -53,7 +53,10 @@ class ExpertGuidance(Guidance):
         assert expert is not None, "`check` refuses families without an expert"
 
         def advise(observation: Observation) -> str:
-            action = expert(observation)
+            try:
+                action = expert(observation)
+            except ExpertError:  # the policy has left the expert's way
+                return ""
             return self.settings.template.replace("{action}", action) if action else ""
 
         return advise

@@ -12,7 +12,7 @@ from quartet.registry import lookup
 from quartet.types import Observation
 
 from . import arithmetic, choose, click, dates, drag, form, mail, menu, number, read, scroll, search, shop, social
-from .page import ExpertError, Page
+from .page import Page
 
 Answer = Callable[[str, Page], str]
 """Function (goal, page) -> action text. Raises `ExpertError` if the page lacks an element that the expert needs."""
@@ -144,4 +144,4 @@ def _follow(plan: Plan) -> Expert:
     return act
 
 
-__all__ = ["EXPERTS", "PLANS", "Answer", "ExpertError", "Page", "Plan", "expert_action", "make_expert"]
+__all__ = ["EXPERTS", "PLANS", "Answer", "Page", "Plan", "expert_action", "make_expert"]

@@ -2,7 +2,7 @@
 
 import re
 
-from .page import ExpertError
+from quartet.errors import ExpertError
 
 
 def parts(pattern: str, goal: str) -> tuple[str, ...]:

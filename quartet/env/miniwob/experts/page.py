@@ -9,14 +9,10 @@ from collections.abc import Iterable, Set
 
 from msgspec import Struct
 
-from quartet.errors import QuartetError
+from quartet.errors import ExpertError
 
 LINE = re.compile(r'(?P<kind>\w+)(?: (?P<label>.*?))? \[(?P<ref>\d+)\](?: = "(?P<value>.*)")?(?P<states>(?: \w+)*)')
 """One observation line: KIND LABEL [REF] = "VALUE" STATES; label, value and states may be missing."""
-
-
-class ExpertError(QuartetError):
-    """The page lacks an element that the expert needs: the observation, the expert or an earlier action is wrong."""
 
 
 class Element(Struct, frozen=True, kw_only=True):

@@ -2,8 +2,10 @@
 
 from collections.abc import Generator
 
+from quartet.errors import ExpertError
+
 from .goal import ordinal, parts
-from .page import ExpertError, Page, click, fill, first
+from .page import Page, click, fill, first
 
 
 def table(goal: str, page: Page) -> str:

@@ -3,8 +3,10 @@
 import re
 from collections.abc import Generator
 
+from quartet.errors import ExpertError
+
 from .goal import parts
-from .page import Element, ExpertError, Page, click
+from .page import Element, Page, click
 
 
 def ticket(goal: str, page: Page) -> str:

@@ -1,1 +1,0 @@
-"""Recipe `miniwob_guided`: groups of failures are tried again with the advice of scripted experts."""
