@@ -77,11 +77,8 @@ class Modules:
         process, also if the clock of the module's machine is wrong."""
         with self._db.read() as connection:
             rows = connection.execute(sa.select(modules).order_by(modules.c.module)).all()
-            now, clock = self._db.now(connection), self._db.clock()
-        # A member's heartbeat has a time of the clock of leases too; from it follows how far its wall clock is behind.
-        late = [
-            0.0 if row.live_until is None else clock - now + row.live_until - LIVE_SECONDS - row.beat_at for row in rows
-        ]
+            wall_minus_lease_clock = self._db.clock() - self._db.now(connection)
+        late = [self._late_seconds(row, wall_minus_lease_clock) for row in rows]
         return [
             ModuleRow(
                 module=row.module,
@@ -90,6 +87,7 @@ class Modules:
                 ends_when=row.ends_when,
                 since=row.since + behind,
                 beat_at=row.beat_at + behind,
+                stored_beat=row.beat_at,
                 waiting_seconds=row.former_waiting_seconds + row.waiting_seconds,
                 alive_seconds=row.former_alive_seconds + row.beat_at - row.started_at,
                 url=row.url,
@@ -97,6 +95,15 @@ class Modules:
             )
             for row, behind in zip(rows, late, strict=True)
         ]
+
+    def _late_seconds(self, row: Any, wall_minus_lease_clock: float) -> float:
+        """Return how far the wall clock of a member's machine is behind that of this process; 0 on one machine.
+
+        A member's heartbeat has a time of the clock of leases too. On one machine that clock restarts at a reboot.
+        """
+        if self._db.database.on_one_machine or row.live_until is None:
+            return 0.0
+        return wall_minus_lease_clock + row.live_until - LIVE_SECONDS - row.beat_at
 
     def members(self, role: str) -> list[Member]:
         """Return the members of one role, `engine`, `env` or `worker`, sorted by name."""

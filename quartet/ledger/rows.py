@@ -38,6 +38,9 @@ class ModuleRow(Struct, frozen=True, kw_only=True):
     ends_when: str
     since: float
     beat_at: float
+    """Time of the last heartbeat by the wall clock of the reader, computed anew at each read."""
+    stored_beat: float
+    """Time of the last heartbeat as its module wrote it. Compare it for equality only."""
     waiting_seconds: float
     alive_seconds: float
     url: str

@@ -57,4 +57,4 @@ class Heartbeats:
 
 
 def _beat(row: ModuleRow | None) -> tuple[int, float] | None:
-    return (row.pid, row.beat_at) if row else None
+    return (row.pid, row.stored_beat) if row else None

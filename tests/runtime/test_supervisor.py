@@ -22,6 +22,8 @@ from quartet.runtime.placer.here import Here
 from quartet.runtime.process import ModuleProcess
 from quartet.runtime.supervisor import LONG_LIFE_SECONDS, ModuleDiedError, Supervisor
 from quartet.telemetry.presence import Presence
+from tests.ledger.samples import tamper
+from tests.postgresql import needs_postgresql, server_url
 
 
 @pytest.fixture
@@ -142,6 +144,27 @@ def test_a_wall_clock_that_jumps_silences_no_module_and_hides_no_silence(tmp_pat
         presence.beat()
         heartbeats.look()
         assert heartbeats.silent_seconds("worker") == 0.0
+
+
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=needs_postgresql)])
+def test_reading_a_heartbeat_again_is_no_further_heartbeat(tmp_path, database):
+    now, url = [0.0], server_url() if database == "postgresql" else ""
+    with closing(Ledger.create(tmp_path / "run", url=url)) as ledger:
+        heartbeats = Heartbeats(ledger, clock=lambda: now[0])
+        heartbeats.started("worker")
+        Presence(ledger.modules, "worker", interval_seconds=0).beat()
+        for second in range(6):
+            now[0] = float(second)
+            heartbeats.look()
+        assert heartbeats.silent_seconds("worker") == 5.0
+
+
+def test_after_a_reboot_a_dead_module_is_as_silent_as_its_heartbeat_is_old(ledger):
+    """The clock of leases restarts, so the end of a former membership lies far ahead."""
+    Presence(ledger.modules, "worker", interval_seconds=0).beat()
+    tamper(ledger, "UPDATE modules SET live_until = live_until + 1000000")
+    (row,) = ledger.modules.all()
+    assert row.beat_at == row.stored_beat <= time.time()
 
 
 def test_time_without_supervision_does_not_count_as_silence(tmp_path):
