@@ -63,3 +63,15 @@ def ended_round(connection: Connection, group_id: int) -> tuple[int, ...] | None
     counted = (trajectories.c.group_id == group_id, trajectories.c.counted)
     members = sa.select(trajectories.c.id).where(*counted).order_by(trajectories.c.id)
     return None if num_rollouts is None else (num_rollouts, *connection.execute(members).scalars())
+
+
+def half_has_failed(connection: Connection, group_id: int) -> bool:
+    """Return whether at least half of the group's ended rollouts have no countable record, for whatever reason.
+
+    An allocator sees countable members only. If all rollouts of a round fail, it asks for the same round again.
+    """
+    is_ended = (rollouts.c.group_id == group_id, rollouts.c.state == RolloutState.FINISHED)
+    ended = sa.select(sa.func.count()).select_from(rollouts).where(*is_ended)
+    counted = (trajectories.c.group_id == group_id, trajectories.c.counted)
+    countable = sa.select(sa.func.count(trajectories.c.rollout_id.distinct())).where(*counted)
+    return connection.execute(ended).scalar_one() >= 2 * connection.execute(countable).scalar_one()

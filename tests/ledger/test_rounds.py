@@ -5,7 +5,7 @@ import pytest
 from quartet.errors import ConfigError
 from quartet.manager.control.base import RolloutAllocator
 from quartet.report.totals import run_totals
-from quartet.types import Fork, Root
+from quartet.types import Fork, Root, Status
 from tests.ledger.samples import finish, manager_of, recipe
 
 
@@ -39,7 +39,7 @@ def rounds(**sections):
     return recipe(control={"allocator": "test_rounds:UntilSolved"}, train={"groups_per_batch": 1}, **sections)
 
 
-def play(ledger, *rewards: float) -> int:
+def play(ledger, *rewards: float, **fields) -> int:
     """End what is queued of one group; return how many there were."""
     leases = ledger.rollouts.claim("w", 100, 60)
     group_id = min(lease.group_id for lease in leases)
@@ -48,7 +48,7 @@ def play(ledger, *rewards: float) -> int:
         if lease not in mine:
             ledger.rollouts.release(lease)
     for lease, reward in zip(mine, rewards, strict=True):
-        finish(ledger, lease, reward=reward)
+        finish(ledger, lease, reward=reward, **fields)
     return len(mine)
 
 
@@ -76,6 +76,28 @@ def test_the_allocator_bounds_its_rounds(ledger):
             assert play(ledger, *[0.0] * number) == number
         settle(manager)
     assert run_totals(ledger).dropped_by_reason == {"equal_rewards": 1}
+
+
+@pytest.mark.parametrize("status", [Status.ERROR_ENV, Status.DIVERGED, Status.TRUNCATED_TIME])
+def test_rounds_end_once_half_of_the_rollouts_have_failed(ledger, status):
+    """The allocator sees the same two members each time, and asks for the same round each time."""
+    with manager_of(rounds(), ledger) as manager:
+        settle(manager)
+        assert play(ledger, 0.0, 0.0) == 2
+        for _ in range(2):
+            settle(manager)
+            assert run_totals(ledger).dropped_by_reason == {}
+            assert play(ledger, 0.0, status=status, max_attempts=1) == 1
+        settle(manager)
+    assert run_totals(ledger).dropped_by_reason == {"equal_rewards": 1}
+
+
+def test_a_first_round_without_a_countable_rollout_is_the_last_one(ledger):
+    with manager_of(rounds(), ledger) as manager:
+        settle(manager)
+        assert play(ledger, 0.0, 0.0, status=Status.ERROR_ENV, max_attempts=1) == 2
+        settle(manager)
+    assert run_totals(ledger).dropped_by_reason == {"too_few_countable": 1}
 
 
 def test_forks_of_an_allocator_that_declares_none_are_refused(ledger):
