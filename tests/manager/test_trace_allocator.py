@@ -94,6 +94,11 @@ def test_a_group_is_forked_once_where_the_outcome_is_not_certain():
     assert part.more(group(*first.members, child)) == []
 
 
+def test_a_group_without_a_countable_rollout_is_not_forked():
+    """Records may be lost between the end of a round and the decision."""
+    assert trace().more(group()) == []
+
+
 def test_histories_are_alternately_actions_and_observations():
     assert list(histories(rollout(1, "abc", 1.0).trajectory)) == [
         ("easy",),

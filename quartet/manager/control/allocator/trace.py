@@ -67,7 +67,7 @@ class TraceAllocator(RolloutAllocator):
 
     def more(self, group: Group) -> Round:
         self._predictor.observe(group)
-        if any(member.trajectory.parent for member in group.members):
+        if not group.members or any(member.trajectory.parent for member in group.members):
             return []
         forks = self.context.recipe.control.rollouts_per_group - self.settings.mean_roots
         places: list[list[Fork]] = []
