@@ -1,7 +1,9 @@
 """Tasks and families whose rollouts fail again and again because of the environment: counts, and quarantine.
 
-A group fails if every rollout of it used up its attempts with an error of the environment or its reward, or with the
-death of its worker. Groups in a row are counted for their task and for their family.
+A group fails if every rollout of it ended with an error of the environment or its reward, was cancelled after one, or
+lost its last attempt with its lease. It does not count if an engine failed too. Leases may be lost because of workers
+and engines as well: without an error of the environment, a group counts only if a later group has a countable rollout.
+Groups in a row are counted for their task and for their family.
 """
 
 from collections.abc import Mapping
@@ -9,8 +11,9 @@ from collections.abc import Mapping
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from quartet.ledger.group_rows import COUNTED
 from quartet.ledger.run_database import RunDatabase
-from quartet.ledger.schema import rollouts, trajectories
+from quartet.ledger.schema import IS_TRAINING, groups, rollouts, trajectories
 from quartet.ledger.values import read_value, write_value
 from quartet.types import RolloutState, Status, Task
 
@@ -30,14 +33,15 @@ class FailingTasks:
         """Return the quarantined subjects with the last error of each."""
         return self._db.value(_QUARANTINED, {})
 
-    def observe(self, group_id: int, task: Task, limits: Mapping[str, int]) -> list[str]:
+    def observe(self, group_id: int, task: Task, limits: Mapping[str, int], max_attempts: int) -> list[str]:
         """Count a closed group without countable rollouts, and quarantine its subjects in `limits` (subject -> number
         of failed groups in a row) that have reached their limit. Return these.
 
-        A group that did not fail because of the environment changes nothing.
+        `max_attempts` is the number of failed attempts after which a rollout ends. A group that did not fail because of
+        the environment changes nothing.
         """
         with self._db.write() as connection:
-            error = _error_of(connection, group_id)
+            error = _error_of(connection, group_id, max_attempts)
             if error is None:
                 return []
             counts: dict[str, int] = read_value(connection, _COUNTS, {})
@@ -66,21 +70,31 @@ class FailingTasks:
                 write_value(connection, key, {})
 
 
-def _error_of(connection: Connection, group_id: int) -> str | None:
+def _error_of(connection: Connection, group_id: int, max_attempts: int) -> str | None:
     """Return the last error of a group that failed because of the environment; None for any other group."""
-    of_group = sa.select(rollouts.c.state, rollouts.c.status, rollouts.c.failures).where(
-        rollouts.c.group_id == group_id
-    )
-    rows = connection.execute(of_group).all()
+    recorded = sa.select(trajectories.c.rollout_id, trajectories.c.status, trajectories.c.error)
+    of_group = recorded.where(trajectories.c.group_id == group_id).order_by(trajectories.c.id)
+    attempts = connection.execute(of_group).all()
+    errors = [attempt for attempt in attempts if attempt.status in _OF_ENVIRONMENT]
+    had_error = {attempt.rollout_id for attempt in errors}
+    if any(attempt.status == Status.ERROR_ENGINE for attempt in attempts):
+        return None
+    ended = (rollouts.c.group_id == group_id, rollouts.c.state == RolloutState.FINISHED)
+    rows = connection.execute(sa.select(rollouts.c.id, rollouts.c.status, rollouts.c.failures).where(*ended)).all()
     failed = [
-        row.status in _OF_ENVIRONMENT or (row.status == Status.CANCELLED and row.failures > 0)
+        row.status in _OF_ENVIRONMENT
+        or (row.status == Status.CANCELLED and (row.id in had_error or row.failures >= max_attempts))
         for row in rows
-        if row.state == RolloutState.FINISHED
     ]
     if not failed or not all(failed):
         return None
-    newest = sa.select(trajectories.c.error).where(
-        trajectories.c.group_id == group_id, trajectories.c.status.in_(_OF_ENVIRONMENT)
-    )
-    error = connection.execute(newest.order_by(trajectories.c.id.desc()).limit(1)).scalar()
-    return error or WORKER_DIED
+    if not errors:
+        return WORKER_DIED if _later_group_counts(connection, group_id) else None
+    return errors[-1].error
+
+
+def _later_group_counts(connection: Connection, group_id: int) -> bool:
+    """Return whether a group admitted later has a countable rollout, so that workers and engines work."""
+    counts = sa.exists().where(COUNTED)
+    later = sa.select(groups.c.id).where(groups.c.id > group_id, IS_TRAINING, counts)
+    return connection.execute(later.limit(1)).first() is not None

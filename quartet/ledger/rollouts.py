@@ -141,9 +141,9 @@ class Rollouts:
                 then = (
                     {"state": RolloutState.FINISHED, "status": Status.CANCELLED, "finished_at": db.clock()}
                     if spent
-                    else {"state": RolloutState.QUEUED, "worker": "", "deadline": None, "failures": failures}
+                    else {"state": RolloutState.QUEUED, "worker": "", "deadline": None}
                 )
-                connection.execute(sa.update(rollouts).where(rollouts.c.id == row.id).values(then))
+                connection.execute(sa.update(rollouts).where(rollouts.c.id == row.id).values(failures=failures, **then))
                 kind = "rollout_out_of_attempts" if spent else "lease_expired"
                 db.record(connection, kind, rollout_id=row.id, attempt=row.attempt, worker=row.worker)
             cancel_forks(db, connection, [row.id for row in rows])

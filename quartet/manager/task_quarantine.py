@@ -16,6 +16,7 @@ class TaskQuarantine:
 
     def __init__(self, recipe: Recipe, ledger: Ledger) -> None:
         self._control, self._tasks = recipe.control, ledger.failing_tasks
+        self._max_attempts = recipe.rollout.max_attempts
 
     def observe(self, group: Group) -> None:
         """Count a closed group of which nothing could be used because the environment failed."""
@@ -26,7 +27,7 @@ class TaskQuarantine:
         if group.members:
             self._tasks.succeeded([*subjects])
         else:
-            self._tasks.observe(group.group_id, group.task, subjects)
+            self._tasks.observe(group.group_id, group.task, subjects, self._max_attempts)
 
     def holds(self, task: Task) -> bool:
         """Return whether the task or its family is in quarantine."""

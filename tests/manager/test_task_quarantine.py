@@ -3,6 +3,7 @@
 from collections import Counter
 
 from quartet.ledger import Ledger
+from quartet.ledger.failing_tasks import WORKER_DIED
 from quartet.manager.manager import DataManager
 from quartet.manager.task_quarantine import TaskQuarantine
 from quartet.report.alarms.facts import read_facts
@@ -72,6 +73,42 @@ def test_neither_the_policy_s_failures_nor_an_engine_s_count(ledger):
         rounds(manager, ledger, 6, BROKEN, Status.ERROR_ENGINE)
         rounds(manager, ledger, 6, "nothing")
     assert ledger.failing_tasks.quarantined() == {}
+
+
+def observed(quarantine: TaskQuarantine, ledger: Ledger, group_id: int) -> bool:
+    """Close a group; return whether its task is in quarantine then."""
+    ledger.groups.close(group_id)
+    quarantine.observe(ledger.groups.load(group_id))
+    return quarantine.holds(plan().task)
+
+
+def test_a_group_that_an_engine_failed_too_does_not_count(ledger):
+    """The engine's error was retried, and the environment's was the last one, or the group's deadline passed."""
+    quarantine = TaskQuarantine(recipe(control={"failed_groups_per_task": 1}), ledger)
+    for then in (Status.ERROR_ENV, None):
+        group_id = ledger.groups.admit(plan())
+        for status in (Status.ERROR_ENGINE, then):
+            for lease in ledger.rollouts.claim("w", 2, 60) if status else []:
+                finish(ledger, lease, max_attempts=2, status=status)
+        assert not observed(quarantine, ledger, group_id)
+
+
+def test_lost_leases_count_if_all_attempts_were_lost_while_a_later_group_succeeded(ledger, clock):
+    settings = recipe(control={"failed_groups_per_task": 1}, rollout={"max_attempts": 2})
+    quarantine, results = TaskQuarantine(settings, ledger), []
+    for lost, works in ((1, True), (2, False), (2, True)):
+        group_id, later_id = ledger.groups.admit(plan()), ledger.groups.admit(plan("right"))
+        for _ in range(lost):
+            ledger.rollouts.claim("dies", 2, 60)
+            clock.now += 61
+            ledger.rollouts.expire(2)
+        for lease in ledger.rollouts.claim("works", 4, 60) if works else []:
+            if lease.group_id == later_id:
+                finish(ledger, lease)
+        results.append(observed(quarantine, ledger, group_id))
+        ledger.groups.close(later_id)
+    assert results == [False, False, True]
+    assert ledger.failing_tasks.quarantined() == {plan().task.key: WORKER_DIED}
 
 
 def test_only_groups_in_a_row_count(ledger):
