@@ -89,7 +89,7 @@ class Pool:
             sa.select(sa.func.max(columns.id))
             .join(groups, columns.group_id == groups.c.id)
             .where(columns.counted, columns.success, columns.policy == self._db.policy)
-            .where(columns.purpose != Purpose.EVAL, columns.family == task.family)
+            .where(columns.purpose.in_([Purpose.TRAIN, Purpose.DEMONSTRATION]), columns.family == task.family)
             .where(groups.c.env == task.env, groups.c.task_seed != task.seed)
             .group_by(groups.c.task_seed)
         )

@@ -31,9 +31,11 @@ def active(policy: str, task: Task) -> tuple[sa.ColumnElement[bool], ...]:
 
 def active_of_family(policy: str, task: Task) -> tuple[sa.ColumnElement[bool], ...]:
     """Return the conditions for active entries of the policy's pools for all tasks of the task's family."""
-    of_family = sa.select(rollouts.c.id).join(groups, rollouts.c.group_id == groups.c.id)
-    of_family = of_family.where(groups.c.env == task.env, groups.c.family == task.family)
-    return (pool.c.rollout_id.in_(of_family), pool.c.policy == policy, ~pool.c.outdated)
+    # The keys of a family begin with its name, but so do those of a family whose name contains it, followed by a slash.
+    candidates = pool.c.task_key.startswith(f"{task.env}/{task.family}/", autoescape=True)
+    mine = (rollouts.c.id == pool.c.rollout_id, groups.c.env == task.env, groups.c.family == task.family)
+    of_family = sa.exists().where(rollouts.c.group_id == groups.c.id, *mine)
+    return (candidates, pool.c.policy == policy, ~pool.c.outdated, of_family)
 
 
 def stored(policy: str, rollout_id: sa.ColumnElement[int]) -> sa.ScalarSelect[int]:
