@@ -1,8 +1,9 @@
 """Monitor of one rollout, outside its loop: measure the time per activity and detect progress.
 
 The loop receives a wrapped environment and a wrapped engine. A response of the environment or the engine is progress
-and renews the rollout's lease, so a hung rollout loses its lease even if its process is alive. Waiting for an engine
-also counts as progress, since a call to a silent engine ends by itself with an `EngineError` (`engine/http.py`).
+and renews the rollout's lease, so a hung rollout loses its lease even if its process is alive. Two waits also count as
+progress, since they end by themselves: a call to a silent engine ends with an `EngineError` (`engine/http.py`), and a
+reset, which may wait for the start of a session, ends with an `EnvError` (`env/client.py`).
 """
 
 import asyncio
@@ -33,7 +34,7 @@ class Watch:
         lane: str = "",
         trace: str = "",
     ) -> None:
-        """Call `on_progress` after every response, and every `poll_seconds` while an engine computes a response.
+        """Call `on_progress` after every response, and every `poll_seconds` during a response of an engine or a reset.
 
         An exception of `on_progress` ends the call in progress. `spans` is None if this rollout's spans are not
         recorded.
@@ -94,7 +95,7 @@ class WatchedEnv:
     async def reset(self, task: Task) -> Observation:
         self._task = task
         with self._watch.doing("reset"):
-            return await self._env.reset(task)
+            return await self._watch.at_work(self._env.reset(task))
 
     async def step(self, action: str) -> StepResult:
         """Apply an action. Raises `RewardError` if the reward is not a finite number."""
@@ -109,7 +110,7 @@ class WatchedEnv:
     async def restore(self, task: Task, snapshot: bytes) -> Observation:
         self._task = task
         with self._watch.doing("reset"):
-            return await restorable(self._env).restore(task, snapshot)
+            return await self._watch.at_work(restorable(self._env).restore(task, snapshot))
 
     async def close(self) -> None:
         await self._env.close()

@@ -103,8 +103,8 @@ class RolloutWorker:
         return await self._runner.carry_out(attempt, session)
 
     async def _work(self, lane: str) -> None:
-        """Run one slot. It acquires a session before it claims a rollout, so that no lease expires while an environment
-        starts."""
+        """Run one slot. It acquires a session before it claims a rollout, so that no lease is held while no host has
+        room."""
         while True:
             try:
                 with self._recorder.span(WAIT, lane=lane, reason="an environment session"):

@@ -199,6 +199,23 @@ async def test_progress_renews_the_lease(tmp_path):
     assert bench.now > lease.deadline
 
 
+async def test_a_reset_that_waits_for_the_start_of_a_session_renews_the_lease(tmp_path):
+    class Slow(BanditEnv):
+        async def reset(self, task: Task) -> Observation:
+            for _ in range(5):
+                await asyncio.sleep(0.05)
+                bench.now += 0.009
+                assert bench.ledger.rollouts.expire() == 0
+            return await super().reset(task)
+
+    bench = Bench(tmp_path, left, pool=SessionPool(lambda: Slow(Counter()), 1), lease_seconds=0.01)
+    bench.admit()
+    (lease,) = bench.ledger.rollouts.claim("this", 1, 0.01)
+    outcome = await bench.worker.run_rollout(lease, await bench.pool.acquire())
+    assert outcome is AppendOutcome.APPENDED
+    assert bench.now > lease.deadline
+
+
 async def test_a_stopped_worker_gives_its_rollouts_back(tmp_path):
     bench = Bench(tmp_path, left)
     bench.admit(rollouts=3, delay_seconds=600)
