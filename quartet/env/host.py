@@ -23,6 +23,7 @@ from quartet.env.deadlines import START_SECONDS, Deadlines
 from quartet.env.guarded import GuardedPool
 from quartet.env.protocol import MAX_REQUEST_BYTES, ErrorCode, ErrorData, StateData, StepData, encode
 from quartet.env.session import HostedSession
+from quartet.errors import SetupError
 from quartet.ledger import Ledger
 from quartet.telemetry.displays import Displays
 from quartet.telemetry.lanes import Lanes
@@ -172,13 +173,26 @@ async def run_env_host(recipe: Recipe, run_dir: Path, stop: asyncio.Event, modul
         )
         try:
             # An environment that cannot run at all (no browser) ends this process with advice, before a rollout fails.
-            await pool.release(await pool.acquire(), healthy=True)
+            await _try_out(pool, recipe.env.start_timeout_seconds)
             await host.start(runtime.env_port)
             capacity = recipe.env.sessions
             presence = Presence(ledger.modules, module, url=host.url, capacity=capacity, recorder=recorder)
             await _report(host, capacity, presence, stop)
         finally:
             await host.stop()
+
+
+async def _try_out(pool: EnvPool, limit_seconds: float) -> None:
+    """Start one session and release it. Raise `SetupError` if the start exceeds its limit."""
+    try:
+        async with asyncio.timeout(limit_seconds):
+            env = await pool.acquire()
+    except TimeoutError as error:
+        raise SetupError(
+            f"no session of the environment started within {limit_seconds:g} s",
+            "mend the environment, or raise env.start_timeout_seconds",
+        ) from error
+    await pool.release(env, healthy=True)
 
 
 async def _report(host: EnvHost, sessions: int, presence: Presence, stop: asyncio.Event) -> None:

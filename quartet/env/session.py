@@ -93,10 +93,13 @@ class HostedSession:
         await self._release()
 
     async def _release(self) -> None:
-        """Release the environment. One that is still being acquired is released once it has been made."""
+        """Release the environment. One that is still being acquired is released once it has been made; a start that
+        exceeds its limit is cancelled."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
-            await asyncio.wait([ahead])
+            if not (await asyncio.wait([ahead], timeout=self._deadlines.start))[0]:
+                ahead.cancel()
+                await asyncio.wait([ahead])
             if not ahead.cancelled() and ahead.exception() is None:
                 await self._pool.release(ahead.result(), healthy=True)
         env, self._env = self._env, None

@@ -287,6 +287,18 @@ async def test_an_environment_whose_start_hangs_costs_one_reset():
         assert (await ask(ws, reset))["type"] == "observation"
 
 
+async def test_a_start_that_hangs_keeps_the_place_of_a_client_that_left_for_its_limit_only():
+    class Hangs(CountingPool):
+        async def acquire(self) -> Env:
+            return await asyncio.get_running_loop().create_future()
+
+    async with hosting(capacity=1, pool=Hangs, start_timeout_seconds=0.2) as (host, _):
+        async with connected(host) as ws:
+            await ask(ws, {"type": "state"})
+        assert host.sessions == 1
+        await until(lambda: host.sessions == 0)
+
+
 async def test_a_full_host_says_so_and_a_leaving_client_makes_room():
     async with hosting(capacity=1) as (host, _):
         async with connected(host) as first:

@@ -8,8 +8,11 @@ import pytest
 
 from quartet import config
 from quartet.env import make_pool, suite_families
+from quartet.env.base import Env, EnvPool
 from quartet.env.client import RemoteEnvPool
+from quartet.env.environment.bandit import Bandit
 from quartet.env.host import EnvHost, run_env_host
+from quartet.env.session_pool import SessionPool
 from quartet.errors import EnvError, SetupError
 from quartet.ledger import Ledger
 from quartet.recipe.file import parse_recipe
@@ -66,3 +69,23 @@ async def test_a_port_in_use_ends_the_host_with_advice(tmp_path):
         }
         with pytest.raises(SetupError, match=r"runtime\.env_port"):
             await run_env_host(parse_recipe(data, "test"), tmp_path / "run", asyncio.Event())
+
+
+class Hangs(Bandit):
+    """A bandit whose sessions never start."""
+
+    def pool(self, env: config.Env) -> EnvPool:
+        return HangingPool(self.session, 1)
+
+
+class HangingPool(SessionPool):
+    async def acquire(self) -> Env:
+        return await asyncio.get_running_loop().create_future()
+
+
+async def test_a_first_session_that_never_starts_ends_the_host_with_advice(tmp_path):
+    Ledger.create(tmp_path / "run").close()
+    env = {"name": f"{__name__}:Hangs", "start_timeout_seconds": 0.1}
+    recipe = parse_recipe({"name": "hangs", "model": {"path": "none"}, "env": env}, "test")
+    with pytest.raises(SetupError, match=r"within 0\.1 s\n.*env\.start_timeout_seconds"):
+        await run_env_host(recipe, tmp_path / "run", asyncio.Event())
