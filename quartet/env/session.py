@@ -72,6 +72,10 @@ class HostedSession:
         if self._env is None and self._ahead is None:
             self._ahead = asyncio.create_task(self._pool.acquire())
 
+    async def ready(self) -> None:
+        """Wait for the environment. Raise `RefusedError` if it cannot be made, or its start exceeds its limit."""
+        await self._bounded("start", self._acquire())
+
     async def answer(self, text: str) -> str | None:
         """Return the answer to one message, or None for the message `close`."""
         try:
@@ -123,7 +127,7 @@ class HostedSession:
     async def _reset(self, data: ResetData) -> ObservationData:
         self._in_episode, self._trace = False, data.trace
         episode_id = data.episode_id or ""
-        await self._bounded("start", self._acquire())
+        await self.ready()
         observation = await self._call("reset", self._start(data), task=episode_id)
         self._in_episode = True
         self._state = structs.replace(self._state, episode_id=episode_id, step_count=0)
@@ -132,8 +136,8 @@ class HostedSession:
 
     async def _acquire(self) -> None:
         """Wait for the environment that `prepare` began to acquire, unless the session has one."""
-        self._is_new = self._env is None
         if self._env is None:
+            self._is_new = True
             self.prepare()
             assert self._ahead is not None
             await asyncio.wait([self._ahead])  # which does not cancel it
@@ -144,13 +148,15 @@ class HostedSession:
         """Begin an episode. An environment that died since the last episode is replaced, which loses no episode."""
         assert self._env is not None
         try:
-            return await self._begin(self._env, data)
+            observation = await self._begin(self._env, data)
         except EnvError:
             if self._is_new:
                 raise
             await self._release()
-        await self._acquire()
-        return await self._begin(self._env, data)
+            await self._acquire()
+            observation = await self._begin(self._env, data)
+        self._is_new = False
+        return observation
 
     async def _begin(self, env: Env, data: ResetData) -> Observation:
         """Begin an episode, in a stored state if the client sends one."""

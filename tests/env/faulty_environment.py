@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from quartet.env.base import Env, Environment
+from quartet.errors import EnvError
 from quartet.types import Observation, StepResult, Task
 
 
@@ -77,3 +78,18 @@ class Faulty(Environment):
 
     def session(self) -> Env:
         return Session()  # type: ignore[return-value]
+
+
+class SlowlyStarted(Faulty):
+    """Sessions that need 3 s to start."""
+
+    def session(self) -> Env:
+        time.sleep(3)
+        return super().session()
+
+
+class NeverStarted(Faulty):
+    """Sessions that cannot be made."""
+
+    def session(self) -> Env:
+        raise EnvError("no room for another browser")

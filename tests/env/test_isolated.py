@@ -115,3 +115,17 @@ async def test_an_environment_that_cannot_be_made_is_an_error_of_the_setup():
     env = config.Env(name="gymnasium", session_memory_megabytes=1000)
     with pytest.raises(SetupError, match="ids"):
         await make_pool(env).acquire()
+
+
+async def test_a_session_that_cannot_be_made_is_an_error_of_the_setup():
+    env = config.Env(name="faulty_environment:NeverStarted", session_memory_megabytes=400)
+    with pytest.raises(SetupError, match="no room for another browser"):
+        await make_pool(env).acquire()
+
+
+async def test_a_session_has_started_before_its_first_reset_whose_limit_is_shorter():
+    name = "faulty_environment:SlowlyStarted"
+    pool = make_pool(config.Env(name=name, session_memory_megabytes=400, step_timeout_seconds=2.0))
+    session = await pool.acquire()
+    assert (await session.reset(task())).goal == "episode of seed 0"
+    await pool.release(session, healthy=False)

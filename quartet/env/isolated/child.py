@@ -14,7 +14,7 @@ from quartet import config
 from quartet.env.child_streams import converse, limit_memory, read_frame, write_frame
 from quartet.env.deadlines import Deadlines
 from quartet.env.guarded import GuardedPool
-from quartet.env.session import HostedSession
+from quartet.env.session import HostedSession, RefusedError
 from quartet.fault import fault_of
 from quartet.registry import build
 
@@ -33,7 +33,7 @@ class Started(Struct, frozen=True, kw_only=True):
     """The first answer of a child."""
 
     error: str = ""
-    """Reason why the environment cannot be made; the child then ends."""
+    """Reason why the environment or its session cannot be made; the child then ends."""
 
 
 def run(requests: BinaryIO, answers: BinaryIO) -> None:
@@ -44,13 +44,15 @@ def run(requests: BinaryIO, answers: BinaryIO) -> None:
     with asyncio.Runner() as runner:
         try:
             pool = runner.run(_pool(env))
+            session = HostedSession(pool, _limits(env))
+            runner.run(session.ready())
+        except RefusedError as refusal:
+            write_frame(answers, msgspec.json.encode(Started(error=str(refusal))))
+            return
         except Exception as error:  # noqa: BLE001  (the module may be the user's)
             write_frame(answers, msgspec.json.encode(Started(error=fault_of(error).summary)))
             return
         write_frame(answers, msgspec.json.encode(Started()))
-        limits = Deadlines.of(env)
-        limits = Deadlines(step=TIMEOUT_SHARE * limits.step, reset=TIMEOUT_SHARE * limits.reset, start=limits.start)
-        session = HostedSession(pool, limits)
         while request := read_frame(requests):
             answer = runner.run(session.answer(request.decode()))
             write_frame(answers, (answer or "").encode())
@@ -61,6 +63,14 @@ def run(requests: BinaryIO, answers: BinaryIO) -> None:
 async def _pool(env: config.Env) -> GuardedPool:
     """Return the environment's pool, of one session."""
     return GuardedPool(build(env).pool(env))
+
+
+def _limits(env: config.Env) -> Deadlines:
+    """Return the limits within which the child itself ends a call."""
+    limits = Deadlines.of(env)
+    return Deadlines(
+        step=TIMEOUT_SHARE * limits.step, reset=TIMEOUT_SHARE * limits.reset, start=TIMEOUT_SHARE * limits.start
+    )
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ class IsolatedSession:
         return self._child.running
 
     async def start(self) -> None:
-        """Start the process. Raise `SetupError` if it cannot make the environment."""
+        """Start the process and make the session in it. Raise `SetupError` if it cannot make one."""
         part = find("env", self._env.name)
         own = {"name": f"{part.__module__}:{part.__qualname__}", "sessions": 1, "hosts": 1}
         setup = Setup(env=self._env.model_dump(mode="json") | own)
@@ -42,7 +42,8 @@ class IsolatedSession:
         except ChildFailedError as error:
             raise SetupError(
                 f"the environment {self._env.name!r} cannot be made in a process of its own: the process {error}",
-                "raise env.session_memory_megabytes, or set it to 0 to see the environment's own error",
+                "raise env.session_memory_megabytes or env.start_timeout_seconds, or set the former to 0 to see the "
+                "environment's own error",
             ) from error
         if problem := msgspec.json.decode(answer, type=Started).error:
             await self.close()
