@@ -35,6 +35,8 @@ async def _serve(env: config.Env, place: Place, port: int, token: str) -> None:
         capacity=env.sessions,
         token=token,
         step_timeout_seconds=env.step_timeout_seconds,
+        reset_timeout_seconds=env.reset_timeout_seconds,
+        start_timeout_seconds=env.start_timeout_seconds,
         place=place,
         first_family=suite_families(env)[0],
     )

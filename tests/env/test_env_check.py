@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from quartet import config
 from quartet.env.base import Env, Environment, Expert
 from quartet.env.check.run import check_environment
+from quartet.env.check.subject import Subject
 from quartet.env.checks.base import Grade
 from quartet.errors import ConfigError
 from quartet.registry import registered
@@ -210,3 +211,10 @@ def test_the_list_names_environments_with_what_they_need():
     assert rows["dataset"]["requires"] == ["data"]
     assert rows["gymnasium"]["requires"] == ["ids"]
     assert {"bandit", "locks", "miniwob"} <= rows.keys()
+
+
+async def test_the_checks_have_the_limit_of_a_reset_that_the_settings_name():
+    env = config.Env(name="bandit", step_timeout_seconds=0.1, reset_timeout_seconds=60.0)
+    async with Subject(env, range(1)) as subject, subject.session() as session:
+        task = Task(env="bandit", family="fixed", seed=0, params={"delay_seconds": 0.3})
+        assert (await session.reset(task)).goal == "Pull an arm."

@@ -12,6 +12,7 @@ from quartet import config
 from quartet.env import make_environment, make_pool, suite_families
 from quartet.env.base import Env, Environment
 from quartet.env.client import RemoteEnv, RemoteEnvPool
+from quartet.env.deadlines import Deadlines
 from quartet.env.host import EnvHost
 from quartet.types import Action, Observation, StepResult, Task
 
@@ -55,13 +56,23 @@ class Subject:
         """True if `session()` makes sessions; False if the environment has a pool of its own."""
 
     async def __aenter__(self) -> Self:
-        pool, timeout_seconds = make_pool(self.env), self.env.step_timeout_seconds
+        env, limits = self.env, Deadlines.of(self.env)
         self._host = EnvHost(
-            pool, name=self.env.name, capacity=self.env.sessions, token=TOKEN, step_timeout_seconds=timeout_seconds
+            make_pool(env),
+            name=env.name,
+            capacity=env.sessions,
+            token=TOKEN,
+            step_timeout_seconds=limits.step,
+            reset_timeout_seconds=limits.reset,
+            start_timeout_seconds=limits.start,
         )
         await self._host.start()
         self.pool = RemoteEnvPool(
-            lambda: [self._host.url], self.env.sessions, token=TOKEN, request_timeout_seconds=timeout_seconds
+            lambda: [self._host.url],
+            env.sessions,
+            token=TOKEN,
+            request_timeout_seconds=limits.step,
+            reset_timeout_seconds=limits.opening,
         )
         return self
 
