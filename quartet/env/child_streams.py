@@ -5,6 +5,7 @@ What the child's own code prints goes to the standard error.
 
 import os
 import resource
+import signal
 import struct
 import sys
 from collections.abc import Callable
@@ -38,9 +39,11 @@ def limit_memory(megabytes: int) -> None:
 def converse(run: Callable[[BinaryIO, BinaryIO], None]) -> None:
     """Run `run(requests, answers)` as the main program of a child whose first argument is the id of its parent.
 
-    The child ends with its parent, and with the status `OUT_OF_MEMORY` if it reaches its limit.
+    The child leads a process group. It ends with its parent, with all processes of the group, and with the status
+    `OUT_OF_MEMORY` if it reaches its limit.
     """
     die_with(int(sys.argv[1]))
+    _end_group_with(os.getpid())
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -49,3 +52,15 @@ def converse(run: Callable[[BinaryIO, BinaryIO], None]) -> None:
         run(requests, answers)
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
+
+
+def _end_group_with(leader: int) -> None:
+    """Fork a process that kills the process group when its leader (this process) dies, even in native code."""
+    if sys.platform != "linux" or os.fork():
+        return
+    os.close(0)
+    os.close(1)  # the parent sees the end of the stream when the leader dies
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    die_with(leader)
+    signal.sigwait([signal.SIGTERM])
+    os.killpg(leader, signal.SIGKILL)

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -96,6 +98,36 @@ async def test_processes_that_a_session_starts_end_with_it(action):
             await session.step("fail")
         await asyncio.to_thread(psutil.wait_procs, started, timeout=60)
         assert not [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+HOST = """
+import asyncio
+import time
+from quartet import config
+from quartet.env import make_pool
+from quartet.types import Task
+
+async def play():
+    pool = make_pool(config.Env(name="faulty_environment:Faulty", session_memory_megabytes=400))
+    session = await pool.acquire()
+    own = (await session.reset(Task(env="faulty", family="faults", seed=0))).text
+    print(own, (await session.step("fork many")).observation.text, flush=True)
+    time.sleep(600)
+
+asyncio.run(play())
+"""
+
+
+def test_processes_that_a_session_starts_end_with_a_host_that_is_killed():
+    with subprocess.Popen([sys.executable, "-c", HOST], stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout is not None
+        started = [psutil.Process(int(pid)) for pid in host.stdout.readline().split()]
+        host.kill()
+    psutil.wait_procs(started, timeout=10)
+    left = [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    for one in left:
+        one.kill()
+    assert len(started) == 5 and not left
 
 
 async def test_a_process_that_dies_between_two_episodes_is_replaced():
