@@ -10,10 +10,12 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from quartet import config
 from quartet.access.token import bearer
-from quartet.env import make_environment
+from quartet.env import make_environment, make_pool
 from quartet.env.base import acting
 from quartet.env.check.run import check_environment
 from quartet.env.host import EnvHost
@@ -177,3 +179,32 @@ async def test_a_server_of_the_package_passes_all_checks(serve, monkeypatch):
         env = config.Env(name="openenv", sessions=2, url=serve(kind), turn_limit=6)
         results = await check_environment(env, range(1), lambda _: None)
         assert [result for result in results if not result.passed] == []
+
+
+async def _play_for_ever(request: web.Request) -> web.WebSocketResponse:
+    """Answer every request, and close a connection whose client does not answer a ping within 0.25 s."""
+    socket = web.WebSocketResponse(heartbeat=0.5)
+    await socket.prepare(request)
+    async for _ in socket:
+        await socket.send_json({"type": "observation", "data": {"observation": {"text": "on"}, "reward": 1.0}})
+    return socket
+
+
+async def _schema(_: web.Request) -> web.Response:
+    return web.json_response({"action": {"properties": {"code": {"type": "string"}}}})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("megabytes", [0, 600])
+async def test_a_policy_may_think_for_longer_than_a_server_waits_for_a_pong(megabytes):
+    app = web.Application()
+    app.add_routes([web.get("/ws", _play_for_ever), web.get("/schema", _schema)])
+    async with TestServer(app) as server:
+        url = str(server.make_url("")).rstrip("/")
+        pool = make_pool(config.Env(name="openenv", url=url, session_memory_megabytes=megabytes))
+        env = await pool.acquire()
+        await env.reset(task())
+        await asyncio.sleep(2)
+        assert (await env.step("1 + 1")).observation.text == "on"
+        await pool.release(env, healthy=False)
+        await pool.close()

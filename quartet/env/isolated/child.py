@@ -41,28 +41,27 @@ def run(requests: BinaryIO, answers: BinaryIO) -> None:
     setup = msgspec.json.decode(read_frame(requests), type=Setup)
     env = config.Env.model_validate(setup.env)
     limit_memory(env.session_memory_megabytes)
-    with asyncio.Runner() as runner:
-        try:
-            pool = runner.run(_pool(env))
-            session = HostedSession(pool, _limits(env))
-            runner.run(session.ready())
-        except RefusedError as refusal:
-            write_frame(answers, msgspec.json.encode(Started(error=str(refusal))))
-            return
-        except Exception as error:  # noqa: BLE001  (the module may be the user's)
-            write_frame(answers, msgspec.json.encode(Started(error=fault_of(error).summary)))
-            return
-        write_frame(answers, msgspec.json.encode(Started()))
-        while request := read_frame(requests):
-            answer = runner.run(session.answer(request.decode()))
-            write_frame(answers, (answer or "").encode())
-        runner.run(session.close())
-        runner.run(pool.close())
+    asyncio.run(_serve(env, requests, answers))
 
 
-async def _pool(env: config.Env) -> GuardedPool:
-    """Return the environment's pool, of one session."""
-    return GuardedPool(build(env).pool(env))
+async def _serve(env: config.Env, requests: BinaryIO, answers: BinaryIO) -> None:
+    """Make the session and answer requests. Tasks of the session go on between two requests."""
+    try:
+        pool = GuardedPool(build(env).pool(env))
+        session = HostedSession(pool, _limits(env))
+        await session.ready()
+    except RefusedError as refusal:
+        write_frame(answers, msgspec.json.encode(Started(error=str(refusal))))
+        return
+    except Exception as error:  # noqa: BLE001  (the module may be the user's)
+        write_frame(answers, msgspec.json.encode(Started(error=fault_of(error).summary)))
+        return
+    write_frame(answers, msgspec.json.encode(Started()))
+    while request := await asyncio.to_thread(read_frame, requests):
+        answer = await session.answer(request.decode())
+        write_frame(answers, (answer or "").encode())
+    await session.close()
+    await pool.close()
 
 
 def _limits(env: config.Env) -> Deadlines:

@@ -1,10 +1,15 @@
-"""Connection to a server of OpenEnv: one session over a WebSocket, and the schema of its actions over HTTP."""
+"""Connection to a server of OpenEnv: one session over a WebSocket, and the schema of its actions over HTTP.
 
+The next message is awaited also between two requests, since aiohttp answers the server's pings only meanwhile. A server
+closes a connection whose client does not answer them.
+"""
+
+import asyncio
 import os
 from collections.abc import Mapping
 from typing import Any
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, ClientWebSocketResponse, WSMsgType
+from aiohttp import ClientError, ClientSession, ClientTimeout, ClientWebSocketResponse, WSMessage, WSMsgType
 
 from quartet.access.token import bearer
 from quartet.env.protocol import ErrorCode
@@ -28,6 +33,7 @@ class OpenEnvServer:
         self._headers = bearer(os.environ.get(token_variable, "") if token_variable else "")
         self._http: ClientSession | None = None
         self._socket: ClientWebSocketResponse | None = None
+        self._next: asyncio.Task[WSMessage] | None = None
         self.action_schema: dict[str, Any] = {}
 
     async def open(self) -> None:
@@ -40,6 +46,7 @@ class OpenEnvServer:
             async with self._http.get(f"{self._url}/schema", raise_for_status=True) as answer:
                 self.action_schema = (await answer.json())["action"]
             self._socket = await self._http.ws_connect(f"{self._url}/ws", max_msg_size=MAX_ANSWER_BYTES)
+            self._next = asyncio.create_task(self._socket.receive())
         except (ClientError, OSError, TimeoutError, ValueError, LookupError) as error:
             await self.close()
             raise EnvError(f"no server of OpenEnv at {self._url}: {error}", "check env.url, and start it") from error
@@ -49,11 +56,12 @@ class OpenEnvServer:
 
         Raise `RejectedError` for an invalid action, `EnvError` for any other error and for a lost connection.
         """
-        if self._socket is None:
+        if self._socket is None or self._next is None:
             raise EnvError(f"{kind}: there is no connection to {self._url}", "call reset(task) first")
         try:
             await self._socket.send_json({"type": kind, "data": data})
-            message = await self._socket.receive()
+            message = await self._next
+            self._next = asyncio.create_task(self._socket.receive())
             answer = message.json() if message.type is WSMsgType.TEXT else None
         except (ClientError, OSError, ValueError) as error:
             raise EnvError(f"{kind}: the server at {self._url} failed: {error}") from error
@@ -70,7 +78,11 @@ class OpenEnvServer:
 
     async def close(self) -> None:
         """End the session; safe to call twice."""
-        socket, http, self._socket, self._http = self._socket, self._http, None, None
+        socket, http, coming = self._socket, self._http, self._next
+        self._socket = self._http = self._next = None
+        if coming is not None:
+            coming.cancel()
+            await asyncio.wait([coming])
         if socket is not None:
             await socket.close()
         if http is not None:
