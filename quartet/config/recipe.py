@@ -194,6 +194,11 @@ class Recipe(Section):
         return self.engine_modules[self.engine.replicas - self.engine.replicas_beside_trainer :]
 
     @property
+    def host_trainer(self) -> str:
+        """Name of the trainer process whose device the guests share: the first one."""
+        return next(iter(self.trainer_modules))
+
+    @property
     def env_modules(self) -> list[str]:
         """Names of the environment hosts: `env`, `env-2`, ..."""
         return _numbered("env", self.env.hosts)

@@ -5,26 +5,25 @@ When the trainer begins to compute, requests in flight end with the tokens sampl
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from quartet.engine.base import EngineState, GenerateRequest, GenerateResult, PolicyLoad, ServedEngine
 from quartet.errors import EngineError
-from quartet.files.computing import is_computing
 
 POLL_SECONDS = 0.02
 """Interval at which the trainer's lock is tested, which bounds how long both compute."""
 
 
 class Guest:
-    """`ServedEngine` that is unavailable while a trainer of the run computes."""
+    """`ServedEngine` that is unavailable while the trainer of its device computes."""
 
-    def __init__(self, engine: ServedEngine, run_dir: Path) -> None:
-        self._engine, self._run_dir = engine, run_dir
+    def __init__(self, engine: ServedEngine, trainer_computes: Callable[[], bool]) -> None:
+        self._engine, self._trainer_computes = engine, trainer_computes
         self.max_context_tokens, self.vocab_size = engine.max_context_tokens, engine.vocab_size
         self.counters = engine.counters
-        self._is_away = is_computing(run_dir)
+        self._is_away = trainer_computes()
         self._in_flight: set[str] = set()
 
     @property
@@ -76,7 +75,7 @@ class Guest:
 
     async def _watch(self) -> None:
         while True:
-            self._is_away = is_computing(self._run_dir)
+            self._is_away = self._trainer_computes()
             for request_id in self._in_flight.copy() if self._is_away else ():
                 await self._engine.abort(request_id)
             await asyncio.sleep(POLL_SECONDS)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -69,7 +70,8 @@ async def _as_served(
         yield {name: one.engine for name, one in started.items()}
         return
     async with AsyncExitStack() as watching:
-        guests = {name: Guest(one.engine, run_dir) for name, one in started.items()}
+        is_away = _is_away(recipe, run_dir, module)
+        guests = {name: Guest(one.engine, is_away) for name, one in started.items()}
         for guest in guests.values():
             await watching.enter_async_context(guest.watching())
         yield guests
@@ -96,7 +98,8 @@ async def _follow(
         others=dict(others),
     )
     async with serving as url:
-        presence, may_load = Presence(ledger.modules, module, url=url), _may_load(recipe, ledger, module)
+        presence, is_away = Presence(ledger.modules, module, url=url), _is_away(recipe, ledger.run_dir, module)
+        may_load = _may_load(recipe, ledger, is_away)
         services = [
             EngineService(one.engine, ledger.of(name), recorder, presence, may_load, one.refused_version)
             for name, one in started.items()
@@ -116,12 +119,18 @@ async def _keep_up(services: list[EngineService], ledger: Ledger, stop: asyncio.
             await notifications.wait(stop)
 
 
-def _may_load(recipe: Recipe, ledger: Ledger, module: str) -> Callable[[], bool]:
+def _is_away(recipe: Recipe, run_dir: Path, module: str) -> Callable[[], bool]:
+    """Return a function that says whether the trainer computes on the engine's device."""
+    if module in recipe.guest_modules:
+        return partial(is_computing, run_dir, recipe.host_trainer)
+    return lambda: False
+
+
+def _may_load(recipe: Recipe, ledger: Ledger, is_away: Callable[[], bool]) -> Callable[[], bool]:
     schedule, stragglers = make_schedule(recipe.admission.schedule), build(recipe.straggler, recipe)
-    is_guest = module in recipe.guest_modules
 
     def may_load() -> bool:
-        return not (is_guest and is_computing(ledger.run_dir)) and schedule.may_take_weights(ledger, stragglers)
+        return not is_away() and schedule.may_take_weights(ledger, stragglers)
 
     return may_load
 

@@ -16,7 +16,7 @@ NAMES = frozenset(
             "config.toml.writing",
             LOCK,
             "loading.lock",
-            "computing.lock",
+            "computing",
             "manager.lock",
             "evaluation",
             TOKEN,

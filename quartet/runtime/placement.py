@@ -136,7 +136,7 @@ def placed(recipe: Recipe, module: str) -> Placed:
         module=module,
         cpus=max(threads * ranks if needs.cpus is None else needs.cpus, LEAST_CPUS),
         gpus=gpus,
-        beside=next(iter(recipe.trainer_modules)) if is_guest else "",
+        beside=recipe.host_trainer if is_guest else "",
         memory_gigabytes=needs.memory_gigabytes,
         labels=dict(label.split("=", 1) for label in needs.labels),
         ranks=ranks,
@@ -148,7 +148,7 @@ def _gpus(recipe: Recipe, module: str) -> float:
     """Return the number of GPUs of a module, if the recipe does not state it. A trainer and the engines that share its
     GPU take equal parts of it."""
     role, guests = module.partition("-")[0], recipe.guest_modules
-    if guests and (module in guests or module == next(iter(recipe.trainer_modules))):
+    if guests and (module in guests or module == recipe.host_trainer):
         return 1 / (1 + len(guests)) if recipe.train.device.startswith("cuda") else 0
     if role == "engine":
         backend: Any = find(recipe.engine.kind, recipe.engine.name)

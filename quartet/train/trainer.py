@@ -144,7 +144,7 @@ class Trainer:
         phases.seconds["held_back_seconds"] = self.wait.end()
         self.presence.working("training")
         try:
-            with computing(self.run_dir), self.recorder.span("train_step", trace=phases.trace):
+            with computing(self.run_dir, self.presence.module), self.recorder.span("train_step", trace=phases.trace):
                 self._train(batch, phases)
         except FailedStepError as error:
             self.settle()

@@ -1,8 +1,10 @@
 """An engine beside the trainer: it hands its requests over while the trainer computes, and serves again afterwards."""
 
 import asyncio
+import fcntl
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,12 +24,31 @@ Builder = Callable[..., TorchEngine]
 
 
 def test_several_trainers_may_compute_at_once(tmp_path: Path) -> None:
-    assert not is_computing(tmp_path)
-    with computing(tmp_path):
-        with computing(tmp_path):
-            assert is_computing(tmp_path)
-        assert is_computing(tmp_path)
-    assert not is_computing(tmp_path)
+    def found() -> list[bool]:
+        return [is_computing(tmp_path, name) for name in ("trainer-even", "trainer-odd")]
+
+    assert found() == [False, False]
+    with computing(tmp_path, "trainer-even"):
+        with computing(tmp_path, "trainer-odd"):
+            assert found() == [True, True]
+        assert found() == [True, False]
+    assert found() == [False, False]
+
+
+def test_an_engine_that_tests_the_lock_is_not_taken_for_the_trainer(tmp_path: Path) -> None:
+    assert not is_computing(tmp_path, "trainer")
+    (lock,) = tmp_path.glob("**/*.lock")
+    with lock.open() as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        assert not is_computing(tmp_path, "trainer")
+
+
+def test_the_lock_is_possible_on_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS turns `flock` into locks of POSIX, as `lockf` asks for them."""
+    monkeypatch.setattr(fcntl, "flock", fcntl.lockf)
+    with computing(tmp_path, "trainer"):
+        pass
+    assert not is_computing(tmp_path, "trainer")
 
 
 @pytest.mark.slow
@@ -37,7 +58,7 @@ async def test_requests_go_on_elsewhere_while_the_trainer_computes_and_return(
     requests = [replace(request, sampling=Sampling(max_tokens=150, seed=3)) for request in make_requests(6)]
     expected = [await engine_of(make_model()).generate(request) for request in requests]
     hosted, other = engine_of(make_model()), engine_of(make_model())
-    guest = Guest(hosted, tmp_path)
+    guest = Guest(hosted, partial(is_computing, tmp_path, "trainer"))
     async with guest.watching(), serve(guest, token=TOKEN) as one, serve(other, token=TOKEN) as two:
         clients = {
             name: HttpEngine(lambda url=url: url, token=TOKEN, deadline_seconds=0.1)
@@ -47,7 +68,7 @@ async def test_requests_go_on_elsewhere_while_the_trainer_computes_and_return(
         tasks = [asyncio.create_task(router.generate(request)) for request in requests]
         await until(lambda: hosted.active_requests > 0 and hosted.counters.generated_tokens > 10)
         with ExitStack() as step:
-            step.enter_context(computing(tmp_path))
+            step.enter_context(computing(tmp_path, "trainer"))
             await until(lambda: hosted.active_requests == 0)
             results = await asyncio.gather(*tasks)
             assert [result.token_ids for result in results] == [result.token_ids for result in expected]
