@@ -6,7 +6,7 @@ When the trainer begins to compute, requests in flight end with the tokens sampl
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from quartet.engine.base import EngineState, GenerateRequest, GenerateResult, PolicyLoad, ServedEngine
@@ -77,5 +77,6 @@ class Guest:
         while True:
             self._is_away = self._trainer_computes()
             for request_id in self._in_flight.copy() if self._is_away else ():
-                await self._engine.abort(request_id)
+                with suppress(EngineError):  # the request is still in flight at the next poll, which tries again
+                    await self._engine.abort(request_id)
             await asyncio.sleep(POLL_SECONDS)

@@ -101,7 +101,7 @@ async def _follow(
         presence, is_away = Presence(ledger.modules, module, url=url), _is_away(recipe, ledger.run_dir, module)
         may_load = _may_load(recipe, ledger, is_away)
         services = [
-            EngineService(one.engine, ledger.of(name), recorder, presence, may_load, one.refused_version)
+            EngineService(one.engine, ledger.of(name), recorder, presence, may_load, is_away, one.refused_version)
             for name, one in started.items()
         ]
         await _keep_up(services, ledger, stop)

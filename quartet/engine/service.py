@@ -35,14 +35,16 @@ class EngineService:
         recorder: Recorder,
         presence: Presence,
         may_load: Callable[[], bool],
+        is_away: Callable[[], bool],
         refused_version: int = -1,
     ) -> None:
         """Follow the ledger's policy, loading a new version only when `may_load` returns True.
 
+        `is_away` returns True while the trainer computes on the engine's device, so that the engine refuses requests.
         `refused_version` is the newest policy's version if the engine rejected it at its start, else -1.
         """
         self._engine, self._ledger, self._recorder, self._presence = engine, ledger, recorder, presence
-        self._may_load = may_load
+        self._may_load, self._is_away = may_load, is_away
         self._refused_version = refused_version
         self._settled_version = -1
         self._metrics_time = time.monotonic()
@@ -63,7 +65,9 @@ class EngineService:
             self._settled_version = policy.version
             serving = await self._engine.version()
             self._ledger.policies.mark_settled(policy.version, serving=serving, engine=self._presence.module)
-        if policy.version == self._refused_version:
+        if self._is_away():
+            self._presence.waits("the trainer", "its train step on this device ends")
+        elif policy.version == self._refused_version:
             self._presence.working(f"serving version {await self._engine.version()}, {policy.version} was rejected")
         elif self._engine.active_requests:
             self._presence.working("serving")

@@ -3,20 +3,25 @@
 import asyncio
 import fcntl
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
 import pytest
-from engine_models import make_model, make_requests, until
+from engine_models import Gate, is_healthy, make_model, make_requests, until, until_healthy
 from msgspec.structs import replace
 
 from quartet.engine.guest import Guest
 from quartet.engine.http import HttpEngine
 from quartet.engine.router import Router
 from quartet.engine.server import serve
+from quartet.engine.service import EngineService
 from quartet.engine.torch_engine import TorchEngine
+from quartet.errors import EngineError
 from quartet.files.computing import computing, is_computing
+from quartet.ledger import Ledger
+from quartet.telemetry.presence import Presence
+from quartet.telemetry.record import Recorder
 from quartet.types import Sampling
 from tests.rollout.serving import TOKEN
 
@@ -49,6 +54,51 @@ def test_the_lock_is_possible_on_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with computing(tmp_path, "trainer"):
         pass
     assert not is_computing(tmp_path, "trainer")
+
+
+async def test_an_abort_that_fails_is_tried_again(
+    engine_of: Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosted, failures = engine_of(make_model()), [EngineError("the server does not answer")]
+    abort = hosted.abort
+
+    async def failing_once(request_id: str) -> None:
+        if failures:
+            raise failures.pop()
+        await abort(request_id)
+
+    monkeypatch.setattr(hosted, "abort", failing_once)
+    guest = Guest(hosted, partial(is_computing, tmp_path, "trainer"))
+    gate = Gate(hosted, tokens=10)
+    async with guest.watching():
+        (request,) = make_requests(1)
+        task = asyncio.create_task(guest.generate(replace(request, sampling=Sampling(max_tokens=150, seed=3))))
+        await gate.reached()
+        with computing(tmp_path, "trainer"):
+            await gate.open(commands=1)
+            assert 10 <= len((await task).token_ids) < 150 and not failures
+            assert not await is_healthy(guest)
+        await until_healthy(guest)
+
+
+async def test_a_guest_says_that_it_waits_for_the_trainer(engine_of: Builder, tmp_path: Path) -> None:
+    with closing(Ledger.create(tmp_path)) as ledger, Recorder(tmp_path, "engine") as recorder:
+        ledger.policies.register_initial("unused")
+        presence = Presence(ledger.modules, "engine", interval_seconds=0.0)
+        computes = partial(is_computing, tmp_path, "trainer")
+        service = EngineService(
+            engine_of(make_model()), ledger, recorder, presence, may_load=lambda: not computes(), is_away=computes
+        )
+
+        async def waits_for() -> str:
+            await service.tick()
+            (row,) = ledger.modules.all()
+            return row.waiting_for
+
+        assert await waits_for() == "requests"
+        with computing(tmp_path, "trainer"):
+            assert await waits_for() == "the trainer"
+        assert await waits_for() == "requests"
 
 
 @pytest.mark.slow

@@ -23,9 +23,8 @@ Builder = Callable[..., TorchEngine]
 
 
 def service_of(name: str, engine: TorchEngine, ledger: Ledger) -> EngineService:
-    return EngineService(
-        engine, ledger, Recorder(ledger.run_dir, name), Presence(ledger.modules, name), may_load=lambda: True
-    )
+    recorder, presence = Recorder(ledger.run_dir, name), Presence(ledger.modules, name)
+    return EngineService(engine, ledger, recorder, presence, may_load=lambda: True, is_away=lambda: False)
 
 
 async def test_engines_load_one_at_a_time_and_go_on_decoding(engine_of: Builder, tmp_path: Path) -> None:
