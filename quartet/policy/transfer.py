@@ -9,9 +9,7 @@ imported: vLLM's workers use this file too.
 import atexit
 import json
 import logging
-import os
 import socket
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -21,9 +19,8 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]  (documented)
+from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPrivateImportUsage]  (documented)
 
-from quartet.access.rules import is_loopback
 from quartet.errors import BroadcastError
 from quartet.policy.digest import weights_digest
 
@@ -120,7 +117,7 @@ class Sender:
             group = _group(store, number, 0, self._backend, self._timeout)
             for _, tensor in sorted(weights.items()):
                 broadcast_tensor(group, tensor.to(_device(self._backend)), self._timeout)
-        except RuntimeError as error:  # PyTorch has no type of its own for the end of a connection
+        except (OSError, RuntimeError) as error:  # PyTorch's errors of connections are `RuntimeError`s
             LOG.warning("an engine did not take version %s: %s", name or "that it did not name", error)
 
 
@@ -146,7 +143,7 @@ def receive(folder: Path, timeout_seconds: float) -> dict[str, torch.Tensor] | N
         group = _group(store, number, 1, offer.backend, timeout)
         for tensor in weights.values():
             broadcast_tensor(group, tensor, timeout)
-    except (OSError, RuntimeError) as error:  # PyTorch's errors of connections are `RuntimeError`s
+    except (OSError, RuntimeError) as error:
         raise BroadcastError(f"the trainer at {offer.host}:{offer.port} did not send {offer.name}: {error}") from error
     if digest_of(weights) != offer.digest:
         raise BroadcastError(f"the tensors of {offer.name} that arrived do not match their digest")
@@ -159,14 +156,20 @@ def digest_of(weights: Mapping[str, torch.Tensor]) -> str:
     return weights_digest(weights, dtypes.pop() if len(dtypes) == 1 else torch.float32)
 
 
-def _group(store: Store, number: int, rank: int, backend: str, timeout: timedelta) -> Any:
-    """Return the group of trainer (rank 0) and engine (rank 1) for one transfer."""
+def _group(store: TCPStore, number: int, rank: int, backend: str, timeout: timedelta) -> Any:
+    """Return the group of trainer (rank 0) and engine (rank 1) for one transfer.
+
+    Gloo uses the network of the store. Its environment variable is not read, since it may name that of the trainer's
+    ranks.
+    """
     prefix = PrefixStore(f"transfer/{number}", store)
     if backend == "nccl":
         return dist.ProcessGroupNCCL(prefix, rank, 2, timeout)  # pyright: ignore[reportArgumentType]  (an overload)
-    if sys.platform == "linux" and isinstance(store, TCPStore) and is_loopback(store.host):
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    return dist.ProcessGroupGloo(prefix, rank, 2, timeout)
+    with socket.create_connection((store.host, store.port), timeout.total_seconds()) as connection:
+        own_address = connection.getsockname()[0]
+    options = dist.ProcessGroupGloo._Options()  # pyright: ignore[reportAttributeAccessIssue]  (stubs lack it)
+    options._timeout, options._devices = timeout, [dist.ProcessGroupGloo.create_device(hostname=own_address)]
+    return dist.ProcessGroupGloo(prefix, rank, 2, options)
 
 
 def broadcast_tensor(group: Any, tensor: torch.Tensor, timeout: timedelta) -> None:

@@ -21,6 +21,7 @@ from quartet.policy.publisher.base import Publisher
 from quartet.policy.transfer import OFFER_FILE, Offer, Sender, receive
 from quartet.recipe.file import parse_recipe
 from quartet.registry import build
+from quartet.train.ranks.rendezvous import INTERFACE
 
 PROCESS = """
 import sys
@@ -66,6 +67,13 @@ def test_the_trainer_may_change_its_weights_while_an_engine_still_takes_them(tmp
     for tensor in weights.values():
         tensor.zero_()
     assert same(receive(folder, 30.0), weights_of(1))
+
+
+def test_the_interface_of_the_ranks_is_not_that_of_transfers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks on loopback set the interface in the whole process, but an engine may be on another machine."""
+    monkeypatch.setenv(INTERFACE, "no-such-interface")
+    Sender("127.0.0.1", "gloo", 10.0).offer(tmp_path, "v1", weights_of(1))
+    assert same(receive(tmp_path, 10.0), weights_of(1))
 
 
 def test_tensors_that_differ_from_the_offer_are_refused(tmp_path: Path) -> None:
