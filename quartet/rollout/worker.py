@@ -37,6 +37,7 @@ from quartet.types.phase import TRAINING, wait_in
 
 LOG = logging.getLogger(__name__)
 REPORT_SECONDS = 0.5
+ENGINE_MEMORY = "memory of the engines"
 ENGINE_SILENCE_SECONDS = 1.0
 """Time in seconds for which all running rollouts must have waited for the engine before the worker reports this
 wait."""
@@ -170,11 +171,13 @@ class RolloutWorker:
         if watches and all(watch.stuck_in("generate", ENGINE_SILENCE_SECONDS) for watch in watches):
             self._presence.waits("the engine", "it answers a request")
         elif watches:
-            self._presence.working(_running([attempt.lease for attempt in self._runner.attempts]))
+            running = _running([attempt.lease for attempt in self._runner.attempts])
+            held_back = self._slots_with_session and self._engines_are_full
+            self._presence.working(f"{running}; further ones wait for {ENGINE_MEMORY}" if held_back else running)
         elif self._slots_with_session and self._paused:
             self._presence.waits("the next policy", "the batch is trained and the engine serves its policy")
         elif self._slots_with_session and self._engines_are_full:
-            self._presence.waits("memory of the engines", "a request ends")
+            self._presence.waits(ENGINE_MEMORY, "a request ends")
         elif self._slots_with_session:
             phase = self._ledger.value("phase", TRAINING)
             self._presence.waits(*wait_in(phase, "queued rollouts", "control admits a group"))

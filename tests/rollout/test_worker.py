@@ -248,6 +248,10 @@ async def test_no_rollout_begins_while_the_engines_are_full(tmp_path):
         assert bench.ledger.statistics.queue_sizes().rollouts["queued"] == 3
         members.engines_have_room = True
         await until(lambda: status_counts(bench.ledger).get("completed") == 3)
+        bench.admit(delay_seconds=600)
+        await until(lambda: bench.waits_for() == ("running 1 rollouts", ""))
+        members.engines_have_room = False
+        await until(lambda: bench.waits_for()[0] == "running 1 rollouts; further ones wait for memory of the engines")
 
 
 async def test_waiting_for_a_silent_engine_is_explained(tmp_path):
