@@ -154,6 +154,7 @@ def as_version_3(ledger) -> None:
         for table, column in (
             ("modules", "capacity"),
             ("modules", "live_until"),
+            ("rollouts", "guided"),
             ("rollouts", "parent_id"),
             ("rollouts", "parent_call"),
             *((table, "policy") for table in ("groups", "trajectories", "batches", "pool")),

@@ -40,6 +40,8 @@ TRAITS = {
     "distillation": ALONE,
     "dr_grpo": FACTOR,
     "dr_mas": Traits(),
+    "ear": Traits(),
+    "echo": Traits(over_tokens=True),
     "gae": Traits(compares=False, shift=False, scale="", over_tokens=True),
     "grpo": Traits(),
     "grpo_roles": Traits(),

@@ -10,7 +10,7 @@ from tiny_batches import make_batch
 from quartet.config import Credit, LossTerm
 from quartet.registry import build
 from quartet.train.assign import assign
-from quartet.train.credit.ear import certainty
+from quartet.train.certainty import certainty
 from quartet.train.credit.majority_vote import agreement
 from quartet.train.credit_batch import CreditBatch
 from quartet.train.loss.base import LossInput

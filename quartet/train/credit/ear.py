@@ -5,6 +5,7 @@ from typing import Any, Literal
 import numpy as np
 
 from quartet.config import Recipe
+from quartet.train.certainty import certainty, mean_entropies
 from quartet.train.credit.base import Credit
 from quartet.train.credit.grpo import Grpo
 from quartet.train.credit.majority_vote import MajorityVote, agreement
@@ -41,20 +42,3 @@ class Ear(Credit):
             rewards_N = batch.over_groups(agreement, np.array(batch.answers_N))
         advantages_N = batch.over_groups(Grpo(self.settings).normalised, rewards_N)
         batch.assign_members(advantages_N * batch.over_groups(certainty, mean_entropies(batch)))
-
-
-def mean_entropies(batch: CreditBatch) -> np.ndarray:
-    """Return the mean entropy of each member's tokens `[N]`, NaN if it has none or one is unknown."""
-    assert batch.entropies_T is not None
-    size = len(batch.rewards_N)
-    sums_N = np.bincount(batch.members_T, weights=batch.entropies_T, minlength=size)
-    with np.errstate(invalid="ignore"):
-        return sums_N / np.bincount(batch.members_T, minlength=size)
-
-
-def certainty(entropies_K: np.ndarray) -> np.ndarray:
-    """Return the factors of a group's advantages; without the bound at 0 their mean is 1."""
-    known_K = np.isfinite(entropies_K)
-    if not known_K.any() or (mean := entropies_K[known_K].mean()) <= 0:
-        return np.ones(len(entropies_K))
-    return np.where(known_K, 1 + (mean - entropies_K) / mean, 1.0).clip(min=0)

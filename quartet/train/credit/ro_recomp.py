@@ -1,7 +1,7 @@
 """RoRecomp: train first on short successes and long failures of each group (Rollout Response Recomposition, 2025)."""
 
 import random
-from math import ceil
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from quartet.config.section import Fraction
 from quartet.train.credit.grpo import Grpo
 from quartet.train.credit_batch import CreditBatch
+from quartet.train.recomposition import priority
 
 
 class RoRecomp(Grpo):
@@ -43,16 +44,6 @@ class RoRecomp(Grpo):
         draw = random.Random(str(sorted(batch.rollout_ids_N.tolist())))  # a repeated train step draws the same
         kept_N = np.ones(len(batch.rewards_N))
         if draw.random() >= self.settings.compensation:
-            kept_N = batch.over_groups(self._priority, batch.rewards_N, lengths_N)
+            kept_N = batch.over_groups(partial(priority, share=self.settings.share), batch.rewards_N, lengths_N)
         batch.mask_T &= kept_N.astype(bool)[batch.members_T]
         batch.metrics["priority_fraction"] = float(kept_N.mean())
-
-    def _priority(self, rewards_N: np.ndarray, lengths_N: np.ndarray) -> np.ndarray:
-        """Return 1 at the priority members of one group, else 0. All members of a group without contrast have it."""
-        if np.ptp(rewards_N) == 0:
-            return np.ones(len(rewards_N))
-        kept_N, success_N = np.zeros(len(rewards_N)), rewards_N > rewards_N.mean()
-        for members, sign in ((np.flatnonzero(success_N), 1), (np.flatnonzero(~success_N), -1)):
-            ordered = members[np.argsort(sign * lengths_N[members], kind="stable")]
-            kept_N[ordered[: ceil(self.settings.share * len(members))]] = 1
-        return kept_N
