@@ -16,6 +16,10 @@ from quartet.config.section import Fraction, LocalPath, Section
 from quartet.env.base import Env, Environment
 from quartet.env.offline.recordings import Recordings, read_recordings
 from quartet.env.offline.session import OfflineSession
+from quartet.shipped import recipes_folder
+
+EXAMPLE = recipes_folder() / "miniwob" / "demonstrations.jsonl"
+"""Recordings of a first recipe."""
 
 
 class Offline(Environment):
@@ -32,6 +36,7 @@ class Offline(Environment):
         """Share of each family's recordings that are used in evaluations only."""
 
     settings: Settings
+    first_settings = {"env": {"data": str(EXAMPLE), "screenshots": False}}
     grammar = "Quartet's grammar, such as `click LABEL [1]`"
     deterministic = True
     source = "UI-S1, arXiv 2509.11543, algorithm 1; thought-free patches"

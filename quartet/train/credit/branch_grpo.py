@@ -39,13 +39,12 @@ class BranchGrpo(Credit):
     source = "BranchGRPO, arXiv 2509.06040, fusion, depth-wise advantages and pruning"
 
     def assign(self, batch: CreditBatch) -> None:
-        tree = CallTree(batch)
+        own, tree = self.settings, CallTree(batch)
         own_C, advantages_C = tree.own_C, np.zeros(len(batch.calls))
-        likely = self.settings.fusion == "likely"
+        likely = own.fusion == "likely"
         fused_C = tree.likely_means(batch) if likely else tree.leaf_means(batch.rewards_N)
-        keys = (batch.groups_C[own_C], batch.places_C[own_C])
-        advantages_C[own_C] = over_equal(partial(normalised, epsilon=self.settings.epsilon), keys, fused_C[own_C])
+        keys, normal = (batch.groups_C[own_C], batch.places_C[own_C]), partial(normalised, epsilon=own.epsilon)
+        advantages_C[own_C] = over_equal(normal, keys, fused_C[own_C])
         batch.assign_calls(advantages_C)
-        settings = self.settings
-        kept_C = kept_calls(batch, settings.untrained_calls, settings.keep_best, settings.keep_worst)
+        kept_C = kept_calls(batch, own.untrained_calls, own.keep_best, own.keep_worst)
         batch.mask_T &= kept_C[batch.calls_T]
