@@ -132,6 +132,14 @@ def test_garbage_collection_keeps_what_a_rollout_goes_on_from(ledger):
 def as_version_3(ledger) -> None:
     """What the older Quartet wrote: without the columns of recycling, of quorums and of all that came later."""
     with ledger.db.write() as connection:
+        of_groups, of_rollouts = ("group_added", "group_moved"), ("rollout_added", "rollout_ended")
+        for trigger in (*of_groups, *of_rollouts):
+            table = "groups" if trigger in of_groups else "rollouts"
+            of_table = f" ON {table}" if connection.dialect.name == "postgresql" else ""
+            connection.exec_driver_sql(f"DROP TRIGGER {trigger}{of_table}")
+        connection.exec_driver_sql("DROP TABLE group_sizes")
+        for index in ("rounds_that_may_end", "open_groups_by_lease", "leases_by_deadline", "policies_rolled_back"):
+            connection.exec_driver_sql(f"DROP INDEX {index}")
         connection.exec_driver_sql("DROP INDEX rollouts_by_parent")
         connection.exec_driver_sql("DROP INDEX rollouts_by_beginning")
         for index in ("groups_beside", "batches_by_state", "pool_by_task", "one_final_trajectory_per_part"):
@@ -160,6 +168,7 @@ def as_version_3(ledger) -> None:
             *((table, "policy") for table in ("groups", "trajectories", "batches", "pool")),
             ("trajectories", "role"),
             ("trajectories", "part"),
+            ("groups", "unfinished"),
             ("groups", "enough"),
             ("groups", "leased_at"),
             ("groups", "failures"),
