@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import sqlalchemy as sa
 from msgspec import Struct
+from sqlalchemy import event, pool
 
 from quartet.ledger.schema import metadata
 
@@ -76,11 +76,11 @@ def recorded() -> Iterator[Work]:
         else:
             connection.add_notice_handler(lambda notice: _note_plan(notice.message_primary or "", work))
 
-    sa.event.listen(sa.pool.Pool, "connect", watch)
+    event.listen(pool.Pool, "connect", watch)
     try:
         yield work
     finally:
-        sa.event.remove(sa.pool.Pool, "connect", watch)
+        event.remove(pool.Pool, "connect", watch)
 
 
 def explained_url(url: str) -> str:

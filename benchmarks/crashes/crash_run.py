@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import psutil
 
@@ -51,7 +52,7 @@ class CrashRun:
         """True if the ledger is on a database server, which can be killed too."""
         return bool(self._ledger_url)
 
-    def __enter__(self) -> "CrashRun":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -16,7 +16,7 @@ TRAINING_ROWS = 4
 class OfflineLocks(Offline):
     """The expert's presses in the rows of a suite's locks."""
 
-    class Settings(Section):
+    class Settings(Section):  # type: ignore[override]
         suite: str = "locks"
         """Suite of locks."""
         max_patches: int = 1

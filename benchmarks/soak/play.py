@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct, field
 
 from quartet.env.base import EnvPool
-from quartet.env.miniwob.experts import EXPERTS, PLANS, ExpertError, make_expert
+from quartet.env.miniwob.experts import EXPERTS, PLANS, make_expert
 from quartet.env.miniwob.suite import family
-from quartet.errors import EnvError
+from quartet.errors import EnvError, ExpertError
 from quartet.types import Task
 
 SUITE = "miniwob-all"

@@ -154,7 +154,7 @@ class ObjectBlobFiles(BlobFiles):
 def _driver_errors() -> tuple[type[Exception], ...]:
     """Return the errors of S3's driver that are no `OSError`: it raises those of its library as they are."""
     try:
-        from botocore.exceptions import BotoCoreError
+        from botocore.exceptions import BotoCoreError  # type: ignore[import-not-found]
     except ImportError:  # another store
         return ()
     return (BotoCoreError,)

@@ -73,8 +73,9 @@ class PurifiedEpisode(Episode):
         begin, again = self._begin_of_action(old), self._begin_of_action(new)
         if begin is None or again is None:
             return new.response
-        texts = [self.model.renderer.decode(ids) for ids in (old.response_ids[begin:], new.response_ids[again:])]
-        if SequenceMatcher(None, *texts).ratio() < self._similarity:
+        decode = self.model.renderer.decode
+        failed, repaired = decode(old.response_ids[begin:]), decode(new.response_ids[again:])
+        if SequenceMatcher(None, failed, repaired).ratio() < self._similarity:
             return new.response
         return old.response[:begin] + new.response[again:]
 

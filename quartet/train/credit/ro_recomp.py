@@ -7,12 +7,13 @@ from typing import Literal
 import numpy as np
 
 from quartet.config.section import Fraction
+from quartet.train.credit.base import Credit
 from quartet.train.credit.grpo import Grpo
 from quartet.train.credit_batch import CreditBatch
 from quartet.train.recomposition import priority
 
 
-class RoRecomp(Grpo):
+class RoRecomp(Credit):
     """GRPO's advantage over the whole group; only its priority members are trained, in some batches also the others.
 
     Priority members are the shortest successes and the longest failures: `share` of each, rounded up. A success is a
@@ -37,7 +38,7 @@ class RoRecomp(Grpo):
     source = "RoRecomp, Rollout Response Recomposition, 2025: priority and compensation batches"
 
     def assign(self, batch: CreditBatch) -> None:
-        super().assign(batch)
+        batch.assign_members(batch.over_groups(Grpo(self.settings).normalised, batch.rewards_N))
         lengths_N = batch.num_calls_N
         if self.settings.length == "tokens":
             lengths_N = np.bincount(batch.members_T, minlength=len(batch.rewards_N))
