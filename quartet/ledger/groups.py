@@ -25,7 +25,7 @@ from quartet.ledger.group_rows import (
     close_group,
     move_group,
 )
-from quartet.ledger.growth import ended_round, grow, half_has_failed, packed_child
+from quartet.ledger.growth import ended_round, grow, most_have_failed, packed_child
 from quartet.ledger.members import MEMBERS, load_members, mark_damaged, task_of
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import batches, group_sizes, groups, rollouts, trajectories
@@ -129,7 +129,7 @@ class Groups:
     def end_round(self, group_id: int, more: Callable[[Group], Round]) -> bool:
         """Add the result of `more` to an open group whose round has ended, or close the group if the result is empty.
 
-        The group closes without a call of `more` if at least half of its ended rollouts have no countable record.
+        The group closes without a call of `more` if most of its rollouts have failed (`most_have_failed`).
         Return whether the group grew. This is one transaction. `more` is called before it, and again if the group's
         members have changed in between. A group that waits for members, because a running one was forked, is not
         changed. Raises `LedgerError` if the group is not open, or if a fork names a rollout of another group, a rollout
@@ -235,7 +235,7 @@ class Groups:
         """Return None if the group has changed since `more` was called."""
         with self._db.read() as connection:
             seen = ended_round(connection, group_id)
-            hopeless = half_has_failed(connection, group_id)
+            hopeless = most_have_failed(connection, group_id)
         if seen is None:
             return False
         round_ = () if hopeless else more(self.load(group_id))

@@ -16,7 +16,10 @@ from quartet.ledger.group_rows import ROUND_HAS_ENDED
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import groups, rollouts, trajectories
 from quartet.ledger.trajectory_rows import final_record
-from quartet.types import Beginning, Fork, GroupState, RolloutState, Root
+from quartet.types import Beginning, Fork, GroupState, RolloutState, Root, Status
+
+HOPELESS_ROLLOUTS = 8
+"""Number of rollouts without a countable record from which on a group may be hopeless, without cancelled forks."""
 
 
 def packed_child(db: RunDatabase, group_id: int, one: Root | Fork) -> Child | Root:
@@ -65,13 +68,17 @@ def ended_round(connection: Connection, group_id: int) -> tuple[int, ...] | None
     return None if num_rollouts is None else (num_rollouts, *connection.execute(members).scalars())
 
 
-def half_has_failed(connection: Connection, group_id: int) -> bool:
-    """Return whether at least half of the group's ended rollouts have no countable record, for whatever reason.
+def most_have_failed(connection: Connection, group_id: int) -> bool:
+    """Return whether the group has ended rollouts but no countable record, or so many rollouts without one that further
+    rounds are hopeless: at least `HOPELESS_ROLLOUTS`, and three times as many as with one.
 
     An allocator sees countable members only. If all rollouts of a round fail, it asks for the same round again.
     """
-    is_ended = (rollouts.c.group_id == group_id, rollouts.c.state == RolloutState.FINISHED)
+    with_parent = sa.and_(rollouts.c.parent_id.is_not(None), rollouts.c.status == Status.CANCELLED)
+    is_ended = (rollouts.c.group_id == group_id, rollouts.c.state == RolloutState.FINISHED, ~with_parent)
     ended = sa.select(sa.func.count()).select_from(rollouts).where(*is_ended)
     counted = (trajectories.c.group_id == group_id, trajectories.c.counted)
     countable = sa.select(sa.func.count(trajectories.c.rollout_id.distinct())).where(*counted)
-    return connection.execute(ended).scalar_one() >= 2 * connection.execute(countable).scalar_one()
+    good = connection.execute(countable).scalar_one()
+    failed = connection.execute(ended).scalar_one() - good
+    return failed >= max(HOPELESS_ROLLOUTS, 3 * good) if good else failed > 0

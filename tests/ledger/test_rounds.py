@@ -79,12 +79,12 @@ def test_the_allocator_bounds_its_rounds(ledger):
 
 
 @pytest.mark.parametrize("status", [Status.ERROR_ENV, Status.DIVERGED, Status.TRUNCATED_TIME])
-def test_rounds_end_once_half_of_the_rollouts_have_failed(ledger, status):
+def test_rounds_end_once_eight_rollouts_have_failed_and_three_times_as_many_as_count(ledger, status):
     """The allocator sees the same two members each time, and asks for the same round each time."""
     with manager_of(rounds(), ledger) as manager:
         settle(manager)
         assert play(ledger, 0.0, 0.0) == 2
-        for _ in range(2):
+        for _ in range(8):
             settle(manager)
             assert run_totals(ledger).dropped_by_reason == {}
             assert play(ledger, 0.0, status=status, max_attempts=1) == 1

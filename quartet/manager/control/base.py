@@ -84,8 +84,8 @@ class TaskSampler(ControlPart):
 class RolloutAllocator(ControlPart):
     """Interface of allocators, which choose the number of rollouts of a group, in rounds. A round ends when all its
     rollouts have ended, or when enough of them are countable (the straggler rule's quorum). A group closes without a
-    further round once at least half of its ended rollouts have no countable record, cancelled forks included: rounds
-    that fail would otherwise be repeated without end, since `more` sees countable members only.
+    further round if all its rollouts have failed, or at least eight and three times as many as are countable: a round
+    that fails would otherwise be repeated without end, since `more` sees countable members only.
 
     Most allocators define only `plan`, for groups with a single round.
     """
