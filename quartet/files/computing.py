@@ -5,6 +5,7 @@ reading and writing, since NFS requires the one for a shared lock and the other 
 """
 
 import fcntl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,13 +13,24 @@ from typing import IO
 
 FOLDER = "computing"
 """Folder in the run's folder with one lock file per trainer."""
+ATTEMPTS = 20
+"""Number of attempts to take the lock, 10 ms apart."""
 
 
 @contextmanager
 def computing(run_dir: Path, trainer: str) -> Iterator[None]:
-    """Show that the trainer process named `trainer` computes while the block runs."""
+    """Show that the trainer process named `trainer` computes while the block runs.
+
+    A stopped process of the same trainer may hold the lock. Its successor does not wait for it: while it holds the
+    lock, the trainer is shown as computing.
+    """
     with _opened(run_dir, trainer) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # waits at most for a test by an engine
+        for _ in range(ATTEMPTS):  # an engine's test lasts a moment
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.01)
         yield
 
 
