@@ -17,7 +17,6 @@ demo: setup browser   ## train on miniwob-24 and end with a summary and a pictur
 demo-llm: RUN = runs/demo-llm
 demo-llm: setup       ## download a language model of 135 million parameters and train it to use tools
 	$(BIN)/quartet model get smollm2-135m
-	mkdir -p $(dir $(RUN))
 	$(BIN)/python -m recipes.llm_tools.demonstrate --output $(RUN)-solutions.jsonl
 	$(BIN)/quartet train recipes/llm_tools/recipe.toml --run-dir $(RUN) --fresh \
 		--set replay.demonstrations=$(abspath $(RUN)-solutions.jsonl)

@@ -37,6 +37,7 @@ def _families_of_the_recipe() -> str:
 def main(families: str, seeds: int, output: Path) -> None:
     """Write one chat of two messages per turn of every successful attempt."""
     tasks = [Task(env="desktop", family=name, seed=seed) for name in families.split(",") for seed in range(seeds)]
+    output.parent.mkdir(parents=True, exist_ok=True)
     attempts = asyncio.run(_attempt_all(tasks))
     with whole_file(output) as fresh:
         fresh.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for lines in attempts for line in lines))

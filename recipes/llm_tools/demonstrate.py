@@ -29,6 +29,7 @@ def main(seeds: int | None, output: Path) -> None:
     recipe = load_recipe(RECIPE)
     count = seeds or recipe.control.train_seeds_per_family
     tasks = [Task(env="tools", family=name, seed=seed) for name in recipe.env.families for seed in range(count)]
+    output.parent.mkdir(parents=True, exist_ok=True)
     chats = asyncio.run(_solve_all(tasks))
     with whole_file(output) as fresh:
         fresh.write_text("".join(json.dumps(chat) + "\n" for chat in chats))
