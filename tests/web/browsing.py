@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from playwright.async_api import Browser, Page
+from playwright.async_api import Browser, Locator, Page, expect
 
 from quartet.web.app import build_app
 from quartet.web.serve import listen
@@ -45,3 +45,12 @@ async def opened(browser: Browser, url: str, **options: Any) -> AsyncIterator[Pa
     yield page
     assert complaints == []
     await context.close()
+
+
+async def loaded(picture: Locator) -> None:
+    """Wait until a picture is loaded, also one whose address a script changed.
+
+    Playwright's load state "networkidle" does not do: it is reached once per page, so later waits return at once.
+    """
+    await expect(picture).not_to_have_js_property("naturalWidth", 0)
+    await expect(picture).to_have_js_property("complete", True)

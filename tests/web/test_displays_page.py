@@ -10,7 +10,7 @@ from playwright.async_api import expect
 from quartet.telemetry.displays import Displays
 from quartet.types import Observation, Picture
 from quartet.web.app import build_app
-from tests.web.browsing import opened, served
+from tests.web.browsing import loaded, opened, served
 from tests.web.conftest import SCRIPT, ask
 from tests.web.pictured import screen
 
@@ -81,5 +81,4 @@ async def test_displays_follow_their_sessions_on_a_phone_too(run_dir: Path, brow
             await expect(page.get_by_text("second")).to_be_visible()
             await expect(page.get_by_role("region", name="Text of session 1")).to_have_text("button next [1]")
             await expect(page.locator("li img")).not_to_have_attribute("src", str(before))
-            await page.wait_for_load_state("networkidle")
-            assert await page.locator("li img").evaluate("image => image.naturalWidth") > 0
+            await loaded(page.locator("li img"))

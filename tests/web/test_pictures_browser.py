@@ -7,7 +7,7 @@ import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Locator, Page, expect
 
-from tests.web.browsing import opened, served
+from tests.web.browsing import loaded, opened, served
 from tests.web.pictured import COLUMNS, HEIGHT, PART, ROWS, WIDTH, record_pictures
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
@@ -27,7 +27,7 @@ async def rollout(address, browser) -> AsyncIterator[Page]:
     async with opened(browser, f"{address}/1") as page:
         for picture in await page.locator("[data-picture] img").all():
             await picture.scroll_into_view_if_needed()
-        await page.wait_for_load_state("networkidle")
+            await loaded(picture)
         yield page
 
 
@@ -85,7 +85,7 @@ async def test_a_token_is_shown_on_the_picture_and_found_from_it(address, browse
         await block.scroll_into_view_if_needed()
         field, figure = block.get_by_role("slider"), block.locator("figure")
         await figure.locator("img").scroll_into_view_if_needed()
-        await page.wait_for_load_state("networkidle")
+        await loaded(figure.locator("img"))
         box = await field.locator("svg").bounding_box()
         row, column = 2, 7
         at = {"x": box["width"] * (column + 0.5) / COLUMNS, "y": box["height"] * (row + 0.5) / ROWS}
