@@ -19,7 +19,7 @@ def test_an_engine_beside_the_trainer_serves_between_steps_and_nothing_is_lost(
     promises_hold(tmp_path / "run", summary)
     served = [
         record["generated_tokens_per_second"]
-        for record in read_records(tmp_path / "run", "engine-2")
-        if "generated_tokens_per_second" in record
+        for record in read_records(tmp_path / "run", "engine")
+        if record["role"] == "engine-2" and "generated_tokens_per_second" in record
     ]
     assert any(served)
