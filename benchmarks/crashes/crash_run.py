@@ -22,7 +22,12 @@ from quartet.recipe.file import to_toml
 
 POLL_SECONDS = 0.05
 TIMEOUT_SECONDS = 240.0
-"""Time without progress after which a run counts as stuck. A start takes a minute on a busy machine."""
+"""Longest wait for an event of the run, if no more processes want to compute than there are processors."""
+
+
+def patience() -> float:
+    """Return the longest wait for an event in seconds: a run that shares its processors with others gets a part."""
+    return TIMEOUT_SECONDS * max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0)
 
 
 class StuckError(AssertionError):
@@ -94,11 +99,11 @@ class CrashRun:
         """Let the run end by itself after some more train steps; resume it after every kill."""
         self.kill_everybody(counts=False)
         last = self.train_step() + more_train_steps
-        deadline = time.monotonic() + TIMEOUT_SECONDS
-        while time.monotonic() < deadline:
+        began = time.monotonic()
+        while time.monotonic() < began + patience():
             self.start("--set", f"train.max_train_steps={last}")
             assert self._supervisor is not None
-            code = self._supervisor.wait(TIMEOUT_SECONDS)
+            code = self._supervisor.wait(patience())
             if code == 0:
                 return
             if code > 0 and code != LedgerUnreachableError.exit_code:
@@ -130,13 +135,13 @@ class CrashRun:
     def _open_ledger(self) -> Ledger:
         return Ledger.open(self.run_dir)
 
-    def until(self, condition: Callable[[], object], seconds: float = TIMEOUT_SECONDS, what: str = "") -> None:
-        """Wait for a condition; resume the run if its supervisor was killed. Raises `StuckError` after `seconds`."""
-        deadline = time.monotonic() + seconds
+    def until(self, condition: Callable[[], object], what: str = "") -> None:
+        """Wait for a condition; resume the run if its supervisor was killed. Raises `StuckError` after `patience`."""
+        began = time.monotonic()
         while not condition():
             self.keep_alive()
-            if time.monotonic() > deadline:
-                raise StuckError(f"waited {seconds:.0f} s for {what or condition}: {self._last_words()}")
+            if (waited := time.monotonic() - began) > patience():
+                raise StuckError(f"waited {waited:.0f} s for {what or condition}: {self._last_words()}")
             time.sleep(POLL_SECONDS)
 
     def until_trained(self, more_train_steps: int = 1) -> None:
@@ -221,7 +226,7 @@ class CrashRun:
         """
         with frozen_server(self._ledger_url):
             assert self._supervisor is not None
-            code = self._supervisor.wait(TIMEOUT_SECONDS)
+            code = self._supervisor.wait(patience())
             if code != LedgerUnreachableError.exit_code or everybody(self.run_dir):
                 raise StuckError(f"code {code}, left {everybody(self.run_dir)}: {self._last_words()}")
         self.kills += 1
@@ -235,7 +240,7 @@ class CrashRun:
     def exit_code(self) -> int:
         """Wait for the end of a supervisor that was asked to stop, and return its exit code."""
         assert self._supervisor is not None
-        return self._supervisor.wait(TIMEOUT_SECONDS)
+        return self._supervisor.wait(patience())
 
     def stop_at(self, point: str, role: str) -> psutil.Process:
         """Let a module of a role stop itself (SIGSTOP) at a crash point, and return its process."""

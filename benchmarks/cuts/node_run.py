@@ -9,6 +9,7 @@ from types import TracebackType
 
 from benchmarks.crashes.crash_run import CrashRun, StuckError
 from benchmarks.network.node import Node
+from quartet.access.token import FILE as TOKEN
 from quartet.config import Recipe
 from quartet.ledger import Ledger
 from quartet.ledger.database.location import Location, read_location, write_location
@@ -39,9 +40,9 @@ class NodeRun(CrashRun):
         self._joins = 0
 
     def keep_alive(self) -> None:
-        """Resume the run if it ended without a database, and let modules join again that ended."""
+        """Resume the run if it ended without a database, and let modules join again that ended once it is active."""
         super().keep_alive()
-        if self.train_step() < 1:
+        if self.train_step() < 1 or not (self.run_dir / TOKEN).exists():  # a run that starts refuses them
             return
         for role in ROLES:
             process = self._joined.get(role)

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.crashes.campaign import ALL_AT_WORK, BEGINNING, ENDING, LARGE, LATE, Campaign, both
-from benchmarks.crashes.crash_run import TIMEOUT_SECONDS, CrashRun
+from benchmarks.crashes.crash_run import CrashRun, patience
 from benchmarks.crashes.processes import everybody
 from benchmarks.crashes.recipe import SETTINGS, crash_recipe
 from quartet.cli import cli
@@ -77,7 +77,7 @@ def test_a_worker_may_die_while_a_recalled_rollout_goes_back_to_the_queue(tmp_pa
         run.start()
         for point in both("trajectories.recycle"):
             run.until_trained()
-            assert run.hit(point, TIMEOUT_SECONDS), f"nobody came by {point}"
+            assert run.hit(point, patience()), f"nobody came by {point}"
         run.until_trained(2)
         run.finish()
     kept_promises(run)
@@ -123,7 +123,7 @@ def test_two_policies_whose_trainers_are_killed_and_whose_run_is_stopped(tmp_pat
         run.start()
         for point in ("committing.after", "batches.commit.after"):
             run.until_trained()
-            assert run.hit(point, TIMEOUT_SECONDS), f"no trainer came by {point}"
+            assert run.hit(point, patience()), f"no trainer came by {point}"
         run.until_trained()
         run.until(lambda: run.kill("trainer-odd"), what="trainer-odd to be killed")
         run.until_trained(2)
