@@ -40,7 +40,7 @@ class Waiting(Env):
 async def waiting(sessions: int, seconds: float) -> AsyncIterator[list[Env]]:
     """Give sessions of a host, in episodes."""
     pool = SessionPool(lambda: Waiting(seconds), sessions)
-    host = EnvHost(pool, name="waiting", capacity=sessions, token=TOKEN, step_timeout_seconds=60.0)
+    host = EnvHost(pool, name="waiting", capacity=sessions, token=TOKEN)
     await host.start()
     remote = RemoteEnvPool(lambda: [host.url], sessions, token=TOKEN, request_timeout_seconds=60.0)
     try:

@@ -13,6 +13,7 @@ import psutil
 from quartet import config
 from quartet.die_with import die_with
 from quartet.env import make_pool
+from quartet.env.deadlines import Deadlines
 from quartet.env.host import EnvHost
 
 TOKEN = "soak"  # the host listens on this machine only, while the benchmark runs
@@ -102,7 +103,7 @@ async def serve(env: config.Env) -> None:
         name=env.name,
         capacity=env.sessions,
         token=TOKEN,
-        step_timeout_seconds=env.step_timeout_seconds,
+        deadlines=Deadlines.of(env),
     )
     await host.start()
     click.echo(host.url)

@@ -8,14 +8,18 @@ from quartet import config
 
 START_SECONDS = 120.0
 """Default of the limit for making a session."""
+RELEASE_SECONDS = 10.0
+"""Default of the limit for releasing a session that failed."""
 
 
 class Deadlines(Struct, frozen=True, kw_only=True):
-    """Limits in seconds."""
+    """Limits in seconds. The defaults of the phases are those of `[env]`."""
 
-    step: float
-    reset: float
+    step: float = 20.0
+    reset: float = 20.0
     start: float = START_SECONDS
+    release: float = RELEASE_SECONDS
+    """Time for which a failed request waits for the release of its session before it is answered."""
 
     @classmethod
     def of(cls, env: config.Env) -> Self:

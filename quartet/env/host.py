@@ -19,7 +19,7 @@ from quartet.access.token import run_token
 from quartet.config import Recipe
 from quartet.env import make_pool
 from quartet.env.base import EnvPool
-from quartet.env.deadlines import START_SECONDS, Deadlines
+from quartet.env.deadlines import Deadlines
 from quartet.env.guarded import GuardedPool
 from quartet.env.protocol import MAX_REQUEST_BYTES, ErrorCode, ErrorData, StateData, StepData, encode
 from quartet.env.session import HostedSession
@@ -33,6 +33,7 @@ from quartet.types import Observation
 
 LOG = logging.getLogger(__name__)
 REPORT_SECONDS = 0.5
+DEADLINES = Deadlines()
 CLOSE_TIMEOUT_SECONDS = 1.0
 """Timeout of a client's answer to the closing of its connection."""
 
@@ -47,9 +48,7 @@ class EnvHost:
         name: str,
         capacity: int,
         token: str,
-        step_timeout_seconds: float,
-        reset_timeout_seconds: float | None = None,
-        start_timeout_seconds: float = START_SECONDS,
+        deadlines: Deadlines = DEADLINES,
         idle_timeout_seconds: float = 600.0,
         recorder: Recorder | None = None,
         displays: Displays | None = None,
@@ -59,11 +58,7 @@ class EnvHost:
         """Describe the host. A reset without a family, as of OpenEnv's clients, starts a task of `first_family`."""
         self._pool, self._name, self._capacity = GuardedPool(pool), name, capacity
         self._first_family = first_family
-        self._deadlines = Deadlines(
-            step=step_timeout_seconds,
-            reset=reset_timeout_seconds or step_timeout_seconds,
-            start=start_timeout_seconds,
-        )
+        self._deadlines = deadlines
         self._idle_timeout_seconds = idle_timeout_seconds
         self._recorder, self._lanes, self._displays = recorder, Lanes("session"), displays
         app = web.Application()
@@ -84,11 +79,13 @@ class EnvHost:
         self.url = await self._server.start(port)
 
     async def stop(self) -> None:
-        """Release every session, close the connections, then close the pool. Safe to call twice."""
+        """Release every session within the limit, close the connections, then close the pool. Safe to call twice."""
         for handler in self._handlers:
             handler.cancel()
         await self._server.stop()
-        await asyncio.gather(*self._ending)
+        if self._ending:
+            for late in (await asyncio.wait(self._ending, timeout=self._deadlines.release))[1]:
+                late.cancel()
         await self._pool.close()
 
     async def _health(self, _: web.Request) -> web.Response:
@@ -162,9 +159,7 @@ async def run_env_host(recipe: Recipe, run_dir: Path, stop: asyncio.Event, modul
             name=recipe.env.name,
             capacity=recipe.env.sessions,
             token=run_token(run_dir),
-            step_timeout_seconds=recipe.env.step_timeout_seconds,
-            reset_timeout_seconds=recipe.env.reset_timeout_seconds,
-            start_timeout_seconds=recipe.env.start_timeout_seconds,
+            deadlines=Deadlines.of(recipe.env),
             # A client that is silent for longer than an episode may take has no running episode.
             idle_timeout_seconds=recipe.rollout.episode_timeout_seconds,
             recorder=recorder,

@@ -8,6 +8,7 @@ import signal
 from quartet import config
 from quartet.access.place import Place
 from quartet.env import make_pool, suite_families
+from quartet.env.deadlines import Deadlines
 from quartet.env.host import EnvHost
 from quartet.errors import ConfigError
 from quartet.terminal.say import say
@@ -34,9 +35,7 @@ async def _serve(env: config.Env, place: Place, port: int, token: str) -> None:
         name=env.name,
         capacity=env.sessions,
         token=token,
-        step_timeout_seconds=env.step_timeout_seconds,
-        reset_timeout_seconds=env.reset_timeout_seconds,
-        start_timeout_seconds=env.start_timeout_seconds,
+        deadlines=Deadlines.of(env),
         place=place,
         first_family=suite_families(env)[0],
     )

@@ -1,6 +1,7 @@
 """Session of an environment host: convert requests to calls of the environment, and failures to error codes."""
 
 import asyncio
+import logging
 import traceback
 from collections.abc import Awaitable
 from contextlib import AbstractContextManager, nullcontext
@@ -29,6 +30,7 @@ from quartet.telemetry.displays import Displays
 from quartet.telemetry.record import Recorder
 from quartet.types import Observation
 
+LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 _LIMITS = {"start": "start", "reset": "reset", "step": "step", "snapshot": "step"}
 """Time limit of each activity: a field of `Deadlines`, and the setting `env.LIMIT_timeout_seconds`."""
@@ -63,6 +65,7 @@ class HostedSession:
         self._displays = displays
         self._env: Env | None = None
         self._ahead: asyncio.Task[Env] | None = None
+        self._releases: set[asyncio.Task[None]] = set()
         self._busy, self._is_new = False, True
         self._in_episode = False
         self._state = StateData(episode_id="", step_count=0, quartet_version=__version__)
@@ -91,24 +94,37 @@ class HostedSession:
             return encode("error", ErrorData(message=str(error), code=ErrorCode.INVALID_JSON))
 
     async def close(self) -> None:
-        """Release the environment; it counts as unhealthy if a request was in flight."""
+        """Release the environment, and wait for every release; it counts as unhealthy if a request was in flight."""
+        self._begin_release()
+        await asyncio.gather(*self._releases)
+
+    async def _discard(self) -> None:
+        """Release the environment. A release that exceeds its limit continues beside the session."""
+        release = self._begin_release()
+        if not (await asyncio.wait([release], timeout=self._deadlines.release))[0]:
+            seconds = self._deadlines.release
+            LOG.warning("a session is not released after %g s: its place stays taken until it is", seconds)
+
+    def _begin_release(self) -> asyncio.Task[None]:
         if self._displays is not None:
             self._displays.remove(self._lane)
-        await self._release()
+        release = asyncio.create_task(self._release(self._ahead, self._env, healthy=not self._busy))
+        self._ahead = self._env = None
+        self._releases.add(release)
+        release.add_done_callback(self._releases.discard)
+        return release
 
-    async def _release(self) -> None:
-        """Release the environment. One that is still being acquired is released once it has been made; a start that
-        exceeds its limit is cancelled."""
-        ahead, self._ahead = self._ahead, None
+    async def _release(self, ahead: asyncio.Task[Env] | None, env: Env | None, *, healthy: bool) -> None:
+        """Release an environment, and one that is still being acquired once it has been made; a start that exceeds its
+        limit is cancelled."""
         if ahead is not None:
             if not (await asyncio.wait([ahead], timeout=self._deadlines.start))[0]:
                 ahead.cancel()
                 await asyncio.wait([ahead])
             if not ahead.cancelled() and ahead.exception() is None:
                 await self._pool.release(ahead.result(), healthy=True)
-        env, self._env = self._env, None
         if env is not None:
-            await self._pool.release(env, healthy=not self._busy)
+            await self._pool.release(env, healthy=healthy)
 
     async def _answer(self, message: Message) -> str:
         match message.type:
@@ -152,7 +168,7 @@ class HostedSession:
         except EnvError:
             if self._is_new:
                 raise
-            await self._release()
+            await self._discard()
             await self._acquire()
             observation = await self._begin(self._env, data)
         self._is_new = False
@@ -209,7 +225,7 @@ class HostedSession:
         except (QuartetError, TimeoutError) as error:
             if self._ahead is not None:
                 self._ahead.cancel()  # its start took too long, and may never end
-            await self.close()
+            await self._discard()
             self._busy = False
             self.prepare()
             code = ErrorCode.REWARD_ERROR if isinstance(error, RewardError) else ErrorCode.EXECUTION_ERROR

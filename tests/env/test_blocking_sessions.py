@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from quartet.env.client import RemoteEnvPool
+from quartet.env.deadlines import Deadlines
 from quartet.env.host import EnvHost
 from quartet.env.session_pool import SessionPool
 from quartet.errors import EnvError, EnvFaultError
@@ -55,7 +56,8 @@ class SilentEnv:
 
 @asynccontextmanager
 async def sessions(kind: Any, step_timeout_seconds: float = 0.3) -> AsyncIterator[RemoteEnvPool]:
-    host = EnvHost(SessionPool(kind, 2), name="plain", capacity=2, token="t", step_timeout_seconds=step_timeout_seconds)
+    deadlines = Deadlines(step=step_timeout_seconds, reset=step_timeout_seconds)
+    host = EnvHost(SessionPool(kind, 2), name="plain", capacity=2, token="t", deadlines=deadlines)
     await host.start()
     pool = RemoteEnvPool(lambda: [host.url], 2, token="t")
     try:

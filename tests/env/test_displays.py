@@ -67,7 +67,7 @@ def test_sessions_are_in_the_order_of_their_numbers_and_a_new_host_begins_withou
 
 async def test_a_host_shows_its_sessions_until_their_clients_leave(tmp_path: Path) -> None:
     pool = SessionPool(lambda: BanditEnv(Counter()), 2)
-    host = EnvHost(pool, name="bandit", capacity=2, token=TOKEN, step_timeout_seconds=5.0, displays=Displays(tmp_path))
+    host = EnvHost(pool, name="bandit", capacity=2, token=TOKEN, displays=Displays(tmp_path))
     await host.start()
     remote = RemoteEnvPool(lambda: [host.url], 2, token=TOKEN)
     task = Task(env="bandit", family="fixed", seed=3)

@@ -17,6 +17,7 @@ from quartet.access.token import bearer
 from quartet.env import make_pool
 from quartet.env.base import Env, acting
 from quartet.env.client import RemoteEnvPool
+from quartet.env.deadlines import Deadlines
 from quartet.env.environment.bandit import BanditEnv
 from quartet.env.host import EnvHost
 from quartet.env.session_pool import SessionPool
@@ -64,11 +65,9 @@ class CountingPool(SessionPool):
 
 
 @asynccontextmanager
-async def hosting(capacity=2, step_timeout_seconds=5.0, pool=CountingPool, **settings):
+async def hosting(capacity=2, pool=CountingPool, **settings):
     pool = pool(capacity)
-    host = EnvHost(
-        pool, name="bandit", capacity=capacity, token=TOKEN, step_timeout_seconds=step_timeout_seconds, **settings
-    )
+    host = EnvHost(pool, name="bandit", capacity=capacity, token=TOKEN, **settings)
     await host.start()
     try:
         yield host, pool
@@ -220,7 +219,7 @@ async def test_a_session_that_cannot_be_released_is_logged_and_costs_no_connecti
 
 
 async def test_a_step_that_takes_too_long_costs_the_session_its_environment_but_not_the_connection():
-    async with hosting(step_timeout_seconds=0.1) as (host, pool), connected(host) as ws:
+    async with hosting(deadlines=Deadlines(reset=0.1)) as (host, pool), connected(host) as ws:
         slow = {"family": "fixed", "params": {"delay_seconds": 60}}
         answer = await ask(ws, {"type": "reset", "data": slow})
         assert answer["data"].pop("message").startswith("reset: no answer within 0.1 s (env.reset_timeout_seconds) (")
@@ -280,7 +279,7 @@ async def test_an_environment_whose_start_hangs_costs_one_reset():
                 await asyncio.Event().wait()
             return await super().acquire()
 
-    async with hosting(pool=HangsOnce, start_timeout_seconds=0.2) as (host, _), connected(host) as ws:
+    async with hosting(pool=HangsOnce, deadlines=Deadlines(start=0.2)) as (host, _), connected(host) as ws:
         reset = {"type": "reset", "data": {"family": "fixed"}}
         refusal = await ask(ws, reset)
         assert "start: no answer within 0.2 s (env.start_timeout_seconds)" in refusal["data"]["message"]
@@ -292,7 +291,7 @@ async def test_a_start_that_hangs_keeps_the_place_of_a_client_that_left_for_its_
         async def acquire(self) -> Env:
             return await asyncio.get_running_loop().create_future()
 
-    async with hosting(capacity=1, pool=Hangs, start_timeout_seconds=0.2) as (host, _):
+    async with hosting(capacity=1, pool=Hangs, deadlines=Deadlines(start=0.2)) as (host, _):
         async with connected(host) as ws:
             await ask(ws, {"type": "state"})
         assert host.sessions == 1
@@ -334,15 +333,39 @@ async def test_a_session_that_ends_slowly_keeps_its_place_until_it_has_ended():
         assert pool.released == [True]
 
 
+async def test_a_release_that_hangs_delays_no_answer_and_no_stop():
+    """The session keeps its place in the pool, so that no more of them live than the host may have."""
+    ends = asyncio.Event()
+
+    class Clinging(CountingPool):
+        async def release(self, env: Env, *, healthy: bool) -> None:
+            await ends.wait()
+            await super().release(env, healthy=healthy)
+
+    async with hosting(capacity=2, pool=Clinging, deadlines=Deadlines(release=0.1)) as (host, pool):
+        async with connected(host) as ws:
+            failing = {"family": "fixed", "params": {"fail_rate": 1.0}}
+            for _ in range(2):
+                assert (await ask(ws, {"type": "reset", "data": failing}))["data"]["code"] == "EXECUTION_ERROR"
+            await ws.send_json({"type": "reset", "data": {"family": "fixed"}})
+            assert len(pool.sessions) == 2 and pool.released == []
+            ends.set()
+            assert (await ws.receive_json(timeout=60))["type"] == "observation"
+            assert len(pool.sessions) == 3 and pool.released == [False, False]
+            ends.clear()
+        assert host.sessions == 1
+    assert pool.released == [False, False], "the host stopped nevertheless"
+
+
 async def test_a_client_that_dies_in_a_step_gives_its_session_back_at_once():
-    async with hosting(step_timeout_seconds=600) as (host, pool), connected(host) as ws:
+    async with hosting(deadlines=Deadlines(reset=600)) as (host, pool), connected(host) as ws:
         await ask(ws, {"type": "reset", "data": {"family": "fixed", "params": {}}})
         await ws.send_json({"type": "reset", "data": {"family": "fixed", "params": {"delay_seconds": 600}}})
         async with ClientSession(headers=bearer(TOKEN)) as http, http.get(f"{host.url}/health") as health:
             assert (await health.json())["sessions"] == 1, "the host answers others during a long request"
         ws.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
-        await until(lambda: pool.released == [False])
-        assert host.sessions == 0
+        await until(lambda: host.sessions == 0)
+        assert pool.released == [False]
 
 
 async def test_a_silent_client_loses_its_session_and_its_next_reset_gets_another():
@@ -471,9 +494,7 @@ async def test_a_host_that_accepts_but_never_answers_is_given_up(monkeypatch):
 async def test_a_port_in_use_is_explained():
     async with hosting() as (host, pool):
         with pytest.raises(SetupError, match=r"cannot listen on 127.0.0.1:.*\n.*runtime.env_port"):
-            await EnvHost(pool, name="bandit", capacity=1, token=TOKEN, step_timeout_seconds=1).start(
-                int(host.url.rsplit(":", 1)[1])
-            )
+            await EnvHost(pool, name="bandit", capacity=1, token=TOKEN).start(int(host.url.rsplit(":", 1)[1]))
 
 
 SERVE_FOREVER = """
@@ -485,7 +506,7 @@ from quartet.env.host import EnvHost
 
 async def serve():
     pool = make_pool(config.Env(name="bandit", sessions=2))
-    host = EnvHost(pool, name="bandit", capacity=2, token=sys.argv[1], step_timeout_seconds=5.0)
+    host = EnvHost(pool, name="bandit", capacity=2, token=sys.argv[1])
     await host.start()
     print(host.url, flush=True)
     await asyncio.Event().wait()

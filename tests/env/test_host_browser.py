@@ -10,6 +10,7 @@ from quartet import config
 from quartet.env import make_pool, suite_families
 from quartet.env.base import Env, EnvPool
 from quartet.env.client import RemoteEnvPool
+from quartet.env.deadlines import Deadlines
 from quartet.env.environment.bandit import Bandit
 from quartet.env.host import EnvHost, run_env_host
 from quartet.env.session_pool import SessionPool
@@ -30,7 +31,9 @@ def kill_the_browser() -> None:
 
 @pytest.mark.browser
 async def test_a_browser_that_dies_costs_one_episode_and_comes_back():
-    host = EnvHost(make_pool(SETTINGS), name="miniwob", capacity=2, token="token-of-a-test", step_timeout_seconds=200.0)
+    host = EnvHost(
+        make_pool(SETTINGS), name="miniwob", capacity=2, token="token-of-a-test", deadlines=Deadlines.of(SETTINGS)
+    )
     await host.start()
     remote = RemoteEnvPool(lambda: [host.url], 2, token="token-of-a-test", request_timeout_seconds=200.0)
     try:

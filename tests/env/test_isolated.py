@@ -15,6 +15,7 @@ import pytest
 from quartet import config
 from quartet.env import make_pool
 from quartet.env.client import RemoteEnv, RemoteEnvPool
+from quartet.env.deadlines import Deadlines
 from quartet.env.host import EnvHost
 from quartet.errors import EnvError, EnvFaultError, SetupError
 from quartet.types import Task
@@ -47,9 +48,7 @@ async def hosted(sessions: int = 2, **changes: Any) -> AsyncIterator[RemoteEnvPo
     """Sessions of an environment host, as a worker has them."""
     limits = {"session_memory_megabytes": 400, "step_timeout_seconds": 10.0}
     env = config.Env(name="faulty_environment:Faulty", sessions=sessions, **limits | changes)
-    host = EnvHost(
-        make_pool(env), name="faulty", capacity=sessions, token=TOKEN, step_timeout_seconds=env.step_timeout_seconds
-    )
+    host = EnvHost(make_pool(env), name="faulty", capacity=sessions, token=TOKEN, deadlines=Deadlines.of(env))
     await host.start()
     pool = RemoteEnvPool(lambda: [host.url], sessions, token=TOKEN, request_timeout_seconds=60)
     try:

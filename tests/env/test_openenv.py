@@ -18,6 +18,7 @@ from quartet.access.token import bearer
 from quartet.env import make_environment, make_pool
 from quartet.env.base import acting
 from quartet.env.check.run import check_environment
+from quartet.env.deadlines import Deadlines
 from quartet.env.host import EnvHost
 from quartet.env.openenv.actions import FieldReader
 from quartet.env.openenv.session import OpenEnvSession
@@ -151,7 +152,9 @@ async def test_the_client_of_the_package_plays_on_our_host():
     ).GenericEnvClient
     environment = make_environment(config.Env(name="bandit"))
     pool = SessionPool(environment.session, 2)
-    host = EnvHost(pool, name="bandit", capacity=2, token="t", step_timeout_seconds=60, first_family="fixed")
+    host = EnvHost(
+        pool, name="bandit", capacity=2, token="t", deadlines=Deadlines(step=60, reset=60), first_family="fixed"
+    )
     await host.start()
     async with client(base_url=host.url, headers=bearer("t")) as env:
         seen = await env.reset()

@@ -23,7 +23,7 @@ from quartet.types import Observation, StepResult, Task
 @asynccontextmanager
 async def remote(session: Any) -> AsyncIterator[RestorableEnv]:
     """A session of a host of its own."""
-    host = EnvHost(SessionPool(session, 1), name="locks", capacity=1, token="t", step_timeout_seconds=5)
+    host = EnvHost(SessionPool(session, 1), name="locks", capacity=1, token="t")
     await host.start()
     pool = RemoteEnvPool(lambda: [host.url], 1, token="t")
     try:

@@ -112,7 +112,7 @@ def host() -> Iterator[Background]:
     @asynccontextmanager
     async def serving() -> AsyncIterator[str]:
         pool = make_pool(config.Env(name="bandit", sessions=2))
-        host = EnvHost(pool, name="bandit", capacity=2, token=TOKEN, step_timeout_seconds=20.0)
+        host = EnvHost(pool, name="bandit", capacity=2, token=TOKEN)
         await host.start()
         try:
             yield host.url

@@ -74,7 +74,7 @@ async def test_in_process(tmp_path, odd, reward):
 async def test_over_the_wire(tmp_path, odd, reward):
     odd(reward)
     pool = odd_pool(2)
-    host = EnvHost(pool, name="bandit", capacity=2, token=TOKEN, step_timeout_seconds=5.0)
+    host = EnvHost(pool, name="bandit", capacity=2, token=TOKEN)
     await host.start()
     remote = RemoteEnvPool(lambda: [host.url], 1, token=TOKEN)
     try:
@@ -89,7 +89,7 @@ async def test_over_the_wire(tmp_path, odd, reward):
 
 async def test_the_host_names_the_error_by_a_code_of_its_own(odd):
     odd(math.nan)
-    host = EnvHost(odd_pool(1), name="bandit", capacity=1, token=TOKEN, step_timeout_seconds=5.0)
+    host = EnvHost(odd_pool(1), name="bandit", capacity=1, token=TOKEN)
     await host.start()
     try:
         async with ClientSession(headers=bearer(TOKEN)) as http, http.ws_connect(f"{host.url}/ws") as ws:

@@ -62,9 +62,7 @@ class Subject:
             name=env.name,
             capacity=env.sessions,
             token=TOKEN,
-            step_timeout_seconds=limits.step,
-            reset_timeout_seconds=limits.reset,
-            start_timeout_seconds=limits.start,
+            deadlines=limits,
         )
         await self._host.start()
         self.pool = RemoteEnvPool(
