@@ -4,7 +4,7 @@ Standard library only: vLLM's server process imports this file too.
 """
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from ipaddress import ip_address
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -60,15 +60,23 @@ def refuse_foreign_origin(headers: Mapping[str, str]) -> Refusal | None:
     return None if own else Refusal(403, f"requests from pages of {origin!r} are refused")
 
 
-def refuse_client(method: str, headers: Mapping[str, str], token: str, *, local: bool = True) -> Refusal | None:
-    """Reject all requests to a run's server except those of the run's own programs.
+def given_token(headers: Mapping[str, str]) -> str:
+    """Return the token of a request's header `Authorization: Bearer TOKEN`; empty if it has none."""
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    return given.strip() if scheme.lower() == "bearer" else ""
+
+
+def refuse_client(
+    method: str, headers: Mapping[str, str], token: str, *, guests: Collection[str] = (), local: bool = True
+) -> Refusal | None:
+    """Reject all requests to a run's server except those of the run's own programs, and of `guests` with these tokens.
 
     A `local` server listens on this machine only, and rejects other names of it. `headers` is case-insensitive.
     """
     if refusal := (refuse_foreign_host(headers) if local else None) or refuse_foreign_origin(headers):
         return refusal
-    scheme, _, given = headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not is_token(given.strip(), token):
+    given = given_token(headers)
+    if not given or not any(is_token(given, known) for known in (token, *guests)):
         return Refusal(401, "send the run's token, from the file `token` of its folder: `Authorization: Bearer TOKEN`")
     content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if method in BODY_METHODS and content_type != "application/json":

@@ -5,6 +5,7 @@ import errno
 import logging
 import os
 import socket
+from collections.abc import Collection
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -35,9 +36,17 @@ class RunServer:
     """Server that rejects requests by the rules of `refuse_client`, and closes connections that send none in time."""
 
     def __init__(
-        self, app: web.Application, *, token: str, name: str, setting: str, place: Place = THIS_MACHINE
+        self,
+        app: web.Application,
+        *,
+        token: str,
+        name: str,
+        setting: str,
+        place: Place = THIS_MACHINE,
+        guests: Collection[str] = (),
     ) -> None:
-        """Require `token` for all requests to `app`. Raises `SetupError` if it is empty and other machines can connect.
+        """Require `token`, or one of the tokens `guests`, for all requests to `app`. Raises `SetupError` if `token` is
+        empty and other machines can connect.
 
         Errors contain `name`, and the names of the settings that begin with `setting`: `SETTING_host`, `SETTING_port`.
         """
@@ -47,7 +56,8 @@ class RunServer:
                 f"set {setting}_host to a loopback address, or restore the file `token` of the run",
             )
         app.middlewares.insert(0, self._guard)
-        self._token, self._name, self._setting, self._place = token, name, setting, place
+        self._token, self._guests = token, guests
+        self._name, self._setting, self._place = name, setting, place
         # Cancels a handler when its client disconnects, also while it waits.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0, logger=_LOG)
         self._listener: asyncio.Server | None = None
@@ -94,7 +104,8 @@ class RunServer:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if refusal := refuse_client(request.method, request.headers, self._token, local=self._place.is_local):
+        local = self._place.is_local
+        if refusal := refuse_client(request.method, request.headers, self._token, guests=self._guests, local=local):
             return _refused(refusal)
         self._pending.admit(request.protocol)
         try:

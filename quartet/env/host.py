@@ -14,6 +14,7 @@ import msgspec
 from aiohttp import WSMsgType, web
 
 from quartet.access.place import THIS_MACHINE, Place, server_tls
+from quartet.access.rules import given_token
 from quartet.access.run_server import RunServer
 from quartet.access.token import run_token
 from quartet.config import Recipe
@@ -22,6 +23,7 @@ from quartet.env.base import EnvPool
 from quartet.env.deadlines import Deadlines
 from quartet.env.guarded import GuardedPool
 from quartet.env.protocol import MAX_REQUEST_BYTES, ErrorCode, ErrorData, StateData, StepData, encode
+from quartet.env.quotas import Quotas
 from quartet.env.session import HostedSession
 from quartet.errors import SetupError
 from quartet.ledger import Ledger
@@ -33,7 +35,7 @@ from quartet.types import Observation
 
 LOG = logging.getLogger(__name__)
 REPORT_SECONDS = 0.5
-DEADLINES = Deadlines()
+DEADLINES, NO_QUOTAS = Deadlines(), Quotas()
 CLOSE_TIMEOUT_SECONDS = 1.0
 """Timeout of a client's answer to the closing of its connection."""
 
@@ -54,17 +56,23 @@ class EnvHost:
         displays: Displays | None = None,
         place: Place = THIS_MACHINE,
         first_family: str = "",
+        quotas: Quotas = NO_QUOTAS,
     ) -> None:
-        """Describe the host. A reset without a family, as of OpenEnv's clients, starts a task of `first_family`."""
+        """Describe the host. A reset without a family, as of OpenEnv's clients, starts a task of `first_family`.
+
+        Clients with a token of `quotas` are served too, within their quota.
+        """
         self._pool, self._name, self._capacity = GuardedPool(pool), name, capacity
-        self._first_family = first_family
+        self._first_family, self._quotas = first_family, quotas
         self._deadlines = deadlines
         self._idle_timeout_seconds = idle_timeout_seconds
         self._recorder, self._lanes, self._displays = recorder, Lanes("session"), displays
         app = web.Application()
         routes = {"/ws": self._serve, "/health": self._health, "/schema": self._schema}
         app.add_routes([web.get(path, handler) for path, handler in routes.items()])
-        self._server = RunServer(app, token=token, name="the environment host", setting="runtime.env", place=place)
+        self._server = RunServer(
+            app, token=token, name="the environment host", setting="runtime.env", place=place, guests=quotas.tokens
+        )
         self._handlers: set[asyncio.Task[object]] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self.url = ""
@@ -100,9 +108,10 @@ class EnvHost:
     async def _serve(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(timeout=CLOSE_TIMEOUT_SECONDS, max_msg_size=MAX_REQUEST_BYTES)
         await socket.prepare(request)
-        if self.sessions >= self._capacity:
-            full = ErrorData(message=f"all {self._capacity} sessions are taken", code=ErrorCode.CAPACITY_REACHED)
-            await socket.send_str(encode("error", full))
+        token = given_token(request.headers)
+        full = f"all {self._capacity} sessions are taken" if self.sessions >= self._capacity else ""
+        if message := full or self._quotas.refusal(token):
+            await socket.send_str(encode("error", ErrorData(message=message, code=ErrorCode.CAPACITY_REACHED)))
             await socket.close()
             return socket
         handler = asyncio.current_task()
@@ -112,6 +121,7 @@ class EnvHost:
                 self._pool, self._deadlines, self._recorder, lane, self._displays, self._first_family
             )
             self._handlers.add(handler)
+            self._quotas.take(token)
             session.prepare()
             try:
                 await self._converse(socket, session)
@@ -120,6 +130,7 @@ class EnvHost:
                 ending = asyncio.create_task(session.close())
                 self._ending.add(ending)
                 ending.add_done_callback(self._ending.discard)
+                ending.add_done_callback(lambda _: self._quotas.free(token))
                 self._handlers.discard(handler)
                 await asyncio.shield(ending)
         await socket.close()

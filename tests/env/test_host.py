@@ -20,6 +20,7 @@ from quartet.env.client import RemoteEnvPool
 from quartet.env.deadlines import Deadlines
 from quartet.env.environment.bandit import BanditEnv
 from quartet.env.host import EnvHost
+from quartet.env.quotas import Quotas
 from quartet.env.session_pool import SessionPool
 from quartet.errors import EnvError, EnvFaultError, SetupError
 from quartet.telemetry.record import Recorder
@@ -29,6 +30,7 @@ from quartet.types import Observation, Pointer, StepResult, Task, ToolCall, Wait
 from quartet.types.frame import Element, Point, Unit
 
 TOKEN = "token-of-a-test"
+AT_ONCE = {"connect_timeout_seconds": 0}
 PAGE = "button left [1]\nbutton right [2]"
 
 
@@ -311,6 +313,27 @@ async def test_a_full_host_says_so_and_a_leaving_client_makes_room():
             async with ClientSession(headers=bearer(TOKEN)) as http, http.get(f"{host.url}/health") as health:
                 assert await health.json() == {"status": "healthy", "sessions": 1, "capacity": 1, "env": "bandit"}
         await until(lambda: host.sessions == 0)
+
+
+async def test_a_token_with_a_quota_gets_no_more_sessions_and_leaves_room_for_others():
+    async with hosting(capacity=3, quotas=Quotas({"of-alice": 1, "of-bob": 3})) as (host, _):
+        alice, bob = (RemoteEnvPool(lambda: [host.url], 3, token=f"of-{name}", **AT_ONCE) for name in ("alice", "bob"))
+        session = await alice.acquire()
+        assert (await session.reset(task())).text == PAGE
+        with pytest.raises(EnvError, match="CAPACITY_REACHED: all 1 sessions of this token are taken"):
+            await alice.acquire()
+        for _ in range(2):
+            await bob.acquire()
+        with pytest.raises(EnvError, match="CAPACITY_REACHED: all 3 sessions are taken"):
+            await bob.acquire()
+        await alice.release(session, healthy=False)
+        await until(lambda: host.sessions == 2)
+        assert (await (await alice.acquire()).reset(task())).text == PAGE
+        eve = RemoteEnvPool(lambda: [host.url], 1, token="of-eve", **AT_ONCE)
+        with pytest.raises(EnvError, match="HTTP status 401"):
+            await eve.acquire()
+        for pool in (alice, bob, eve):
+            await pool.close()
 
 
 async def test_a_session_that_ends_slowly_keeps_its_place_until_it_has_ended():

@@ -12,9 +12,23 @@ from quartet.cli.parameters import SET
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address on which the server listens.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port of the server; 0 picks a free one.")
 @click.option("--token-variable", help="Environment variable with the token; by default a new token is printed.")
+@click.option(
+    "--quota",
+    "quotas",
+    type=(str, click.IntRange(min=1)),
+    multiple=True,
+    metavar="VARIABLE SESSIONS",
+    help="Serve the client with the token in this environment variable too, at most so many sessions; repeatable.",
+)
 @SET
 def serve(
-    name: str, families: tuple[str, ...], host: str, port: int, token_variable: str | None, overrides: tuple[str, ...]
+    name: str,
+    families: tuple[str, ...],
+    host: str,
+    port: int,
+    token_variable: str | None,
+    quotas: tuple[tuple[str, int], ...],
+    overrides: tuple[str, ...],
 ) -> None:
     """Serve FAMILIES (all by default) of the environment NAME over OpenEnv's session protocol, until Ctrl-C.
 
@@ -30,4 +44,4 @@ def serve(
     for override in overrides:
         apply_override(given, override)
     recipe = parse_recipe(given, f"quartet env serve {name}", [*overrides])
-    serve_environment(recipe.env, host, port, token_variable)
+    serve_environment(recipe.env, host, port, token_variable, dict(quotas))
