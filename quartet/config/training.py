@@ -1,8 +1,9 @@
 """Settings of training: reinforcement learning, and the supervised stage before it."""
 
+from itertools import pairwise
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from quartet.config.choice import Choice, SeveralOf
 from quartet.config.section import Device, Fraction, LocalPath, Positive, PositiveFloat, Section
@@ -179,13 +180,17 @@ class Reference(Section):
     """Share of the distance to the trained policy by which a move changes each weight. With 1 the trained policy
     replaces the reference, as in ProRL (arXiv 2505.24864), which also resets the optimizer. Below 1 the reference is an
     exponential moving average (TR-DPO, arXiv 2404.09656)."""
+    max_moves: Positive | None = None
+    """Maximum number of moves; unset: no limit. With 1 and `move_share = 1`, the policy of one train step is the
+    reference for the rest of the run (ReMix's reincarnation)."""
 
     @model_validator(mode="after")
-    def _a_share_is_of_a_move(self) -> Self:
-        if self.move_share != 1.0 and not self.train_steps_per_move:
+    def _moves_are_described_if_there_are_any(self) -> Self:
+        described = {"move_share": self.move_share != 1.0, "max_moves": self.max_moves is not None}
+        if any(described.values()) and not self.train_steps_per_move:
             raise ValueError(
-                "reference.move_share has no effect while the reference does not move"
-                " -> set reference.train_steps_per_move"
+                f"{' and '.join(f'reference.{name}' for name, given in described.items() if given)} has no effect "
+                "while the reference does not move -> set reference.train_steps_per_move"
             )
         return self
 
@@ -196,6 +201,18 @@ class LossTerm(Choice):
     kind = "loss_term"
     weight: Annotated[float, Field(allow_inf_nan=False)] = 1.0
     """Factor of the term in the loss."""
+    weight_points: list[tuple[Annotated[int, Field(ge=0)], Annotated[float, Field(allow_inf_nan=False)]]] = []
+    """Further factor of the term, which changes during the run: pairs of a train step and the factor there. It is
+    linear between them, and constant before the first and after the last. Empty: 1."""
+
+    @field_validator("weight_points")
+    @classmethod
+    def _train_steps_rise(cls, points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+        if any(after <= before for (before, _), (after, _) in pairwise(points)):
+            raise ValueError(
+                "the train steps of weight_points must rise -> sort the pairs, and list each train step once"
+            )
+        return points
 
 
 class Loss(Section):

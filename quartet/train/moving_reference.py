@@ -14,7 +14,9 @@ class MovingReference:
 
     def follow(self, train_step: int) -> None:
         """Move the reference if it is due after this train step."""
-        if train_step % self._section.train_steps_per_move == 0:
+        moves, rest = divmod(train_step, self._section.train_steps_per_move)
+        most = self._section.max_moves
+        if rest == 0 and (most is None or moves <= most):
             self._move(self._section.move_share)
 
     def reset(self) -> None:

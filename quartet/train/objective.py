@@ -4,9 +4,11 @@ applies."""
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 
 from quartet.config import Loss
+from quartet.config.training import LossTerm as ChosenTerm
 from quartet.registry import build
 from quartet.train.loss.base import LossInput, LossTerm
 from quartet.train.metrics.own import own_metrics
@@ -23,25 +25,27 @@ class Objective:
     """Loss that the optimizer minimises, for one section `loss` of a recipe."""
 
     def __init__(self, section: Loss) -> None:
-        self._terms: list[tuple[float, LossTerm]] = [(choice.weight, build(choice)) for choice in section.terms]
+        self._terms: list[tuple[ChosenTerm, LossTerm]] = [(choice, build(choice)) for choice in section.terms]
         self.needs = frozenset[str]().union(*(term.needs for _, term in self._terms))
         """Forward passes that the terms need."""
         self.needs_minibatch = any(term.needs_minibatch for _, term in self._terms)
 
     def loss(
-        self, tokens: LossInput, uses_T: torch.Tensor, facts: Facts | None = None
+        self, tokens: LossInput, uses_T: torch.Tensor, facts: Facts | None = None, train_step: int = 1
     ) -> tuple[torch.Tensor, dict[str, float]]:
         """Return the loss and the metrics of all terms for one microbatch, both sums over tokens (see `means`).
+
+        The terms have their weights of `train_step`.
 
         `uses_T` comes from `Microbatch`. `facts` comes from `over_minibatch`; without it, the microbatch is treated as
         the whole minibatch.
         """
         total, metrics = tokens.weights_T.new_zeros(()), Counter[str]()
         facts = facts or self._facts(detached(tokens), uses_T)
-        for (weight, term), minibatch_T in zip(self._terms, facts, strict=True):
+        for (choice, term), minibatch_T in zip(self._terms, facts, strict=True):
             own = _own(term, tokens, uses_T)._replace(minibatch_T=minibatch_T)
             loss, found = term.loss(own)
-            total = total + weight * loss
+            total = total + weight_at(choice, train_step) * loss
             metrics.update(with_weights(own_metrics(type(term).__name__, found), own.weights_T))
         return total, dict(metrics)
 
@@ -58,6 +62,14 @@ class Objective:
         return [
             term.over_minibatch(_own(term, tokens, uses_T)) if term.needs_minibatch else None for _, term in self._terms
         ]
+
+
+def weight_at(choice: ChosenTerm, train_step: int) -> float:
+    """Return the factor of a term in the loss of a train step."""
+    if not choice.weight_points:
+        return choice.weight
+    train_steps, factors = zip(*choice.weight_points, strict=True)
+    return choice.weight * float(np.interp(train_step, train_steps, factors))
 
 
 def _own(term: LossTerm, tokens: LossInput, uses_T: torch.Tensor) -> LossInput:

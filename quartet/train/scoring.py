@@ -70,7 +70,11 @@ class Scorer:
         dealt: list[list[Branch]] = [[] for _ in range(minibatches)]
         for branch in branches:
             dealt[order[branch.group_index] % minibatches].append(branch)
-        plan = [[self._collated(rows) for rows in self._chunks(minibatch)] for minibatch in dealt if minibatch]
+        plan = [
+            [replace(self._collated(rows), train_step=train_step) for rows in self._chunks(minibatch)]
+            for minibatch in dealt
+            if minibatch
+        ]
         unscored = 1 if self._recipe.train.epochs == 1 else 0
         plan = plan[:unscored] + self._scored(plan[unscored:], self.score, "old_logprobs_T", progress)
         if "reference" in needs:

@@ -250,7 +250,7 @@ class Learner:
         tokens = loss_input(microbatch, scores)
         if witness is not None:
             witness(microbatch, tokens.old_logprobs_T, scores.entropies_T)
-        loss, metrics = self._objective.loss(tokens, microbatch.uses_T, facts)
+        loss, metrics = self._objective.loss(tokens, microbatch.uses_T, facts, microbatch.train_step)
         metrics |= gap_sums(microbatch, tokens.old_logprobs_T)
         compared_T = microbatch.weights_T * used(microbatch.uses_T, COMPARED)
         metrics |= with_weights({"entropy_nats": (compared_T * scores.entropies_T).sum().item()}, compared_T)

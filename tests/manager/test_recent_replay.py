@@ -48,6 +48,12 @@ def test_rollouts_of_older_policies_do_not_join(ledger):
     assert stored(composed(ledger, 0.0, 1.0, policies=3, share=0.8)) != []
 
 
+def test_no_stored_rollout_joins_after_the_last_train_step(ledger):
+    """Groups of the train steps 1 to 3, of which the first has nothing stored and the third is after step 2."""
+    found = [stored(composed(ledger, 0.0, 1.0, 0.0, last_train_step=2)) for _ in range(3)]
+    assert [len(rewards) for rewards in found] == [0, 2, 0]
+
+
 def test_demonstrations_are_refused():
     with pytest.raises(ConfigError, match="would replay demonstrations"):
         recipe(replay={"name": "recent", "demonstrations": "some.jsonl"})

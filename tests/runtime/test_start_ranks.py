@@ -110,6 +110,8 @@ def test_a_moving_reference_needs_a_user_and_a_share_needs_a_move(bandit_policy:
         check(reference=moving)
     with pytest.raises(ConfigError, match=r"set reference\.train_steps_per_move"):
         check(reference={"move_share": 0.5}, loss={"terms": ["ppo_clip", "kl"]})
+    with pytest.raises(ConfigError, match=r"reference\.max_moves has no effect"):
+        check(reference={"max_moves": 1}, loss={"terms": ["ppo_clip", "kl"]})
 
 
 @pytest.mark.parametrize(

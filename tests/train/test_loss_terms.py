@@ -1,20 +1,24 @@
 """Loss terms beside the policy's: closed forms, the weighted sum, and the members that a term applies to."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from msgspec.structs import replace
 from tiny_batches import make_batch, make_call, make_model, make_trajectory, pack, unclipped
 
 from quartet.config import Loss, LossTerm
+from quartet.recipe.file import load_recipe
 from quartet.registry import build
 from quartet.train.aggregation import token_weights
 from quartet.train.loss.base import LossInput
-from quartet.train.objective import Objective
+from quartet.train.objective import Objective, weight_at
 from quartet.train.packing.branches import Branch
 from quartet.train.packing.microbatch import USE_NUMBERS
 from quartet.train.step import Learner
 from quartet.types import Batch, MemberUse, ReplayRule
 
+RECIPES = Path(__file__).parents[2] / "recipes"
 FRESH, REPLAY, ANCHOR = MemberUse
 HALF = torch.tensor([0.5, 0.5])
 
@@ -82,6 +86,38 @@ def test_the_loss_is_the_weighted_sum_of_its_terms_and_needs_their_passes() -> N
     assert objective.needs == {"entropies", "reference"}
     assert loss.item() == pytest.approx(0.0 + 0.5 * (2.718282 - 2) / 2 - 0.1 * 0.4, rel=1e-5)
     assert {"clip_fraction", "reference_kl_nats"} <= metrics.keys()
+
+
+@pytest.mark.parametrize(
+    ("train_step", "weight"), [(1, 0.5), (50, 0.5), (60, 0.45), (75, 0.375), (100, 0.25), (101, 0.5), (1000, 0.5)]
+)
+def test_a_weight_is_linear_between_its_points_and_constant_outside(train_step: int, weight: float) -> None:
+    points = [[50, 1.0], [100, 0.5], [101, 1.0]]
+    term = LossTerm.model_validate({"name": "kl", "weight": 0.5, "weight_points": points})
+    assert weight_at(term, train_step) == pytest.approx(weight)
+    reference_T = torch.tensor([0.0, -3.0])
+    loss, _ = Objective(Loss(terms=[term])).loss(
+        tokens(reference_logprobs_T=reference_T), torch.zeros(2, dtype=torch.long), train_step=train_step
+    )
+    assert loss.item() == pytest.approx(weight * (2.718282 - 2) / 2, rel=1e-5)
+
+
+def test_points_of_a_weight_must_rise() -> None:
+    with pytest.raises(ValueError, match="must rise"):
+        LossTerm.model_validate({"name": "kl", "weight_points": [[10, 1.0], [10, 0.5]]})
+
+
+def test_the_two_divergences_of_remix_are_a_convex_mix_until_the_reincarnation() -> None:
+    """The paper's 50 and 100 of 350 train steps are 15 and 30 here: lambda = 1 until 15, 0.5 at 30, then 1 again."""
+    recipe = load_recipe(RECIPES / "remix" / "recipe.toml")
+    anchor, previous = (next(term for term in recipe.loss.terms if term.name == name) for name in ("kl", "kl_old"))
+    shares = {step: weight_at(anchor, step) / anchor.weight for step in (1, 15, 18, 30, 31, 100)}
+    assert shares == pytest.approx({1: 1.0, 15: 1.0, 18: 0.9, 30: 0.5, 31: 1.0, 100: 1.0})
+    for train_step in range(1, 110):
+        assert weight_at(anchor, train_step) + weight_at(previous, train_step) == pytest.approx(anchor.weight)
+    reference = recipe.reference
+    assert reference.train_steps_per_move == 30 and reference.max_moves == 1
+    assert recipe.replay.settings["last_train_step"] == 30
 
 
 def test_a_term_is_blind_to_members_that_are_there_for_something_else() -> None:

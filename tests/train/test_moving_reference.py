@@ -62,6 +62,23 @@ def test_an_averaged_reference_is_the_exponential_mean_of_the_policies(recipe: R
         torch.testing.assert_close(weights(learner.frozen["reference"]), expected)
 
 
+def test_a_reference_with_one_move_is_the_policy_of_that_train_step_for_the_rest(recipe: RecipeBuilder) -> None:
+    learner = learner_of(recipe, train_steps_per_move=2, max_moves=1)
+    policies = []
+    for train_step in range(1, 6):
+        train(learner, train_step)
+        policies.append(weights(learner.model))
+    assert torch.equal(weights(learner.frozen["reference"]), policies[1])
+
+
+def test_a_weight_changes_with_the_train_step(recipe: RecipeBuilder) -> None:
+    """The policy's term is gone after step 1; then the gradient is that of the reference alone."""
+    terms = [{"name": "ppo_clip", "weight_points": [(1, 1.0), (2, 0.0)]}, {"name": "kl", "weight": 0.0}]
+    learner = Learner(make_model(), recipe(loss={"terms": terms}), {"reference": make_model()})
+    norms = [train(learner, train_step)["gradient_norm"] for train_step in (1, 2)]
+    assert norms[0] > 0 and norms[1] == 0
+
+
 def test_a_resume_with_a_moving_reference_is_bit_exact(recipe: RecipeBuilder, tmp_path: Path) -> None:
     trained, resumed = (learner_of(recipe, train_steps_per_move=1, move_share=0.25) for _ in range(2))
     train(trained, 1)

@@ -30,6 +30,8 @@ class Recent(Replay):
         """Maximum lag in train steps of a stored rollout, by its oldest token (N)."""
         max_replays: Positive = 8
         """Maximum number of groups that an entry joins."""
+        last_train_step: Positive | None = None
+        """Train step after which no group gets stored rollouts (ReMix's T); unset: all groups do."""
 
     settings: Settings
     source = "ReMix, arXiv 2507.06892: mix-policy proximal policy gradient"
@@ -43,6 +45,9 @@ class Recent(Replay):
             )
 
     def compose(self, group: Group) -> Group:
+        last = self.settings.last_train_step
+        if last is not None and self.ledger.batches.train_step() >= last:
+            return group
         share = self.settings.share
         wanted = round(share / (1 - share) * len(group.members))
         return replace(group, members=[*group.members, *self._pick(group, wanted)])

@@ -62,6 +62,8 @@ class Microbatch:
     """Values under the weights at the start of the train step; None without a critic or if `old_logprobs_T` is."""
     compute_dtype: torch.dtype = torch.float32
     """Data type of matrix products in forward passes."""
+    train_step: int = 0
+    """Number of the train step that trains the microbatch."""
     media: tuple[Media, ...] = ()
     """Pictures of the rows, in the order of their placeholders; a picture that branches share occurs once."""
 
