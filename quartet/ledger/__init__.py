@@ -23,6 +23,7 @@ from quartet.ledger.evaluations import Evaluations
 from quartet.ledger.failing_tasks import FailingTasks
 from quartet.ledger.forks import Forks
 from quartet.ledger.groups import Groups
+from quartet.ledger.journals import Journals
 from quartet.ledger.modules import Modules
 from quartet.ledger.object_blobs import ObjectBlobFiles, folder_for
 from quartet.ledger.policies import Policies
@@ -63,7 +64,8 @@ class Ledger:
         """Trajectories by blob digest."""
         self.notifier = db.notifier
         self.forks = Forks(db)
-        self.rollouts, self.trajectories = Rollouts(db), Trajectories(db, self.forks)
+        self.journals = Journals(db)
+        self.rollouts, self.trajectories = Rollouts(db), Trajectories(db, self.forks, self.journals)
         self.groups, self.batches, self.policies = Groups(db), Batches(db), Policies(db)
         self.pool, self.evaluations, self.failing_tasks = Pool(db), Evaluations(db), FailingTasks(db)
         self.modules, self.statistics, self.disk = Modules(db), Statistics(db), Disk(db)

@@ -17,6 +17,7 @@ from quartet.ledger.attempts import end_attempt, may_be_recycled, recall_attempt
 from quartet.ledger.beginnings import load_shared
 from quartet.ledger.blobs import DamagedBlobError
 from quartet.ledger.forks import Forks
+from quartet.ledger.journals import Journals
 from quartet.ledger.leases import lease_lost
 from quartet.ledger.rows import AppendOutcome, RepeatedError
 from quartet.ledger.run_database import RunDatabase
@@ -51,8 +52,8 @@ _OUTCOMES = {
 class Trajectories:
     """Trajectories of rollouts, by the attempt that made them."""
 
-    def __init__(self, db: RunDatabase, forks: Forks) -> None:
-        self._db, self._forks = db, forks
+    def __init__(self, db: RunDatabase, forks: Forks, journals: Journals) -> None:
+        self._db, self._forks, self._journals = db, forks, journals
 
     def append(
         self,
@@ -131,14 +132,19 @@ class Trajectories:
         return _OUTCOMES[kind]
 
     def load_beginning(self, lease: RolloutLease) -> Beginning:
-        """Return the calls and the state with which an attempt begins. After a recall these are the recalled attempt's
-        calls. A child begins with the calls that it shares with its parent and, if it was stored, with the state of the
-        parent's environment.
+        """Return the calls and the state with which an attempt begins. These are the calls of a recalled attempt, and
+        those in the journals of attempts that left no trajectory. A child begins with the calls that it shares with its
+        parent and, if it was stored, with the state of the parent's environment.
 
         If the record of the recalled attempt is damaged, an event is recorded, and its forks are cancelled because this
         attempt samples other calls. Raises `DamagedBlobError` if what a child shares is lost.
         """
-        shared = load_shared(self._db.store.blobs, lease)
+        beginning = self._recalled(lease, load_shared(self._db.store.blobs, lease))
+        journaled = self._journals.calls(lease.rollout_id, lease.attempt)
+        return structs.replace(beginning, calls=[*beginning.calls, *journaled])
+
+    def _recalled(self, lease: RolloutLease, shared: Beginning) -> Beginning:
+        """Return the beginning with the calls of the recalled attempt, if there was one."""
         try:
             return structs.replace(shared, calls=self._db.store.load(lease.partial).calls) if lease.partial else shared
         except DamagedBlobError as error:

@@ -29,6 +29,7 @@ class Retention:
         for ledger in self._ledger.each():
             self._sweep_policies(ledger)
         self._sweep_old_records()
+        self._ledger.journals.drop_finished()
         return self._sweep_blobs() or self._check_free()
 
     def _sweep_policies(self, ledger: Ledger) -> None:

@@ -50,6 +50,7 @@ class Appender:
             prompt_tokens=sum(part.num_prompt_tokens for part in parts),
             response_tokens=sum(part.num_response_tokens for part in parts),
             recycled=lease.recycled,
+            continued_calls=sum(model.continued_calls for model in attempt.models.values()),
             diverged=any(model.diverged for model in attempt.models.values()),
             wall_seconds=trajectory.wall_seconds,
             **{f"{activity}_seconds": round(seconds, 6) for activity, seconds in attempt.watch.seconds.items()},

@@ -52,9 +52,9 @@ class ModelClient:
         `conversation` is a unique name of the attempt for the engine. Calls sampled `for_training` must have log-probs
         and versions; calls of an evaluation need neither.
 
-        `partial` contains the calls that an earlier attempt had sampled when it was recalled. A call of `partial` is
-        returned instead of a new sample if its prompt is the same, token for token; a call that was cut is continued. A
-        `borrowed` call comes from the parent rollout, and another prompt for it raises `DivergedError`.
+        `partial` contains the calls that earlier attempts had sampled. A call of `partial` is returned instead of a new
+        sample if its prompt is the same, token for token; a call that was cut is continued. A `borrowed` call comes
+        from the parent rollout, and another prompt for it raises `DivergedError`.
 
         For each call that was sampled here and not aborted, `on_call` receives the call and the calls before it; then
         `generate` returns. `on_diverged` is called when a prompt differs from that of the earlier attempt.
@@ -62,6 +62,8 @@ class ModelClient:
         self.renderer = renderer
         self.calls: list[Call] = []
         self.recalled = self.diverged = False
+        self.continued_calls = 0
+        """Number of complete calls of earlier attempts that were not sampled again."""
         self.policy = policy
         """Name of the policy, which every call records."""
         self._engine, self._conversation = engine, conversation
@@ -104,6 +106,7 @@ class ModelClient:
         known = self._known(key, prompt)
         if known is not None and known.finish_reason is not FinishReason.ABORT:
             self._record(known)
+            self.continued_calls += not known.borrowed
             return known
         sampling = replace(self._sampling, max_tokens=max_tokens, seed=call_seed(self._sampling.seed, key))
         request = GenerateRequest(

@@ -1,7 +1,7 @@
 """Run one rollout, from its lease to its record in the ledger.
 
 Failures of the environment, the reward, the engine and the agent loop become statuses, and the ledger decides about the
-retry. The `Attempt` holds a worker's state of a running rollout; a crash loses only this attempt.
+retry. The `Attempt` holds a worker's state of a running rollout; a crash loses only the response in progress.
 """
 
 import asyncio
@@ -99,7 +99,7 @@ class RolloutRunner:
             policy=policy,
             for_training=lease.purpose is Purpose.TRAIN and policy in self._ledger.trained,
             partial=[call for call in known if call.policy == policy],
-            on_call=partial(self._fork_before, lease) if forks else None,
+            on_call=partial(self._fork_before if forks else self._keep, lease),
             on_diverged=partial(self._ledger.forks.cancel, lease) if first else nothing,
         )
 
@@ -181,6 +181,11 @@ class RolloutRunner:
         if unasked and all(trajectory.status.countable for trajectory in trajectories):
             raise DivergedError("the episode ended before the call at which the child forked from its parent")
         return [replace(trajectory, parent=lease.parent) for trajectory in trajectories]
+
+    async def _keep(self, lease: RolloutLease, call: Call, so_far: Sequence[Call]) -> None:
+        """Keep a call for the case that the attempt ends without a trajectory. The next attempt at a rollout that may
+        be forked does not continue from it, since it forks anew."""
+        self._ledger.journals.append(lease, call)
 
     async def _fork_before(self, lease: RolloutLease, call: Call, so_far: Sequence[Call]) -> None:
         session = self._attempts[lease.rollout_id, lease.attempt].session

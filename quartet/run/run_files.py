@@ -25,6 +25,7 @@ NAMES = frozenset(
         *("ledger.sqlite", "ledger.sqlite-shm", "ledger.sqlite-wal", "ledger.sqlite-journal", "ledger.json"),
         *("bells", "notifications", "blobs", "policies", "trainer", "control", "evaluations", "logs", "displays"),
         *("metrics", "spans", "rollups", "metrics.jsonl", "spans.jsonl", "tokens", "receipts", "sinks", "tensorboard"),
+        "journals",
     }
 )
 """Top-level files and folders of a run, including those of older versions."""

@@ -98,6 +98,7 @@ declare(
     ("guided_reward", "1", "sum of the named rewards; countable guided rollouts only"),
     ("guided_success", "1", "1 if the task was solved, else 0; countable guided rollouts only"),
     ("recycled", "1", "number of earlier recalls after which the rollout was queued again with its sampled tokens"),
+    ("continued_calls", "calls", "calls of earlier attempts that were not sampled again"),
     ("diverged", "1", "1 if stored calls could not be reused because the environment responded differently, else 0"),
     ("turns", "turns", "turns taken"),
     ("prompt_tokens", "tokens", "prompt tokens of all calls"),

@@ -50,7 +50,7 @@ class Call(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     key: str = ""
     """Unique name of the call within its trajectory; empty for a demonstrated call. The engine's request id and the
-    call's seed are derived from the key, and a retry uses it to find the call of a recalled attempt."""
+    call's seed are derived from the key, and a retry uses it to find the call of an earlier attempt."""
     policy: str = MAIN
     """The policy that sampled the response."""
     prompt_ids: list[int]  # [num_prompt_tokens]

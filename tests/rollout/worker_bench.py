@@ -21,7 +21,7 @@ TOKENIZER = make_tokenizer()
 
 
 class Bench:
-    """A worker with everything around it."""
+    """A worker with everything around it, on a new run or on one that is there."""
 
     def __init__(self, folder: Path, script, *, engine=ScriptedEngine, pool=None, sections=None, **rollout) -> None:
         data = {
@@ -33,9 +33,12 @@ class Bench:
         }
         self.recipe: Recipe = parse_recipe(data, "test")
         self.now = 1000.0
-        self.ledger = Ledger.create(folder / "run", clock=lambda: self.now)
-        self.ledger.policies.register_initial("none")
         self.folder = folder / "run"
+        if Ledger.exists(self.folder):
+            self.ledger = Ledger.open(self.folder, clock=lambda: self.now)
+        else:
+            self.ledger = Ledger.create(self.folder, clock=lambda: self.now)
+            self.ledger.policies.register_initial("none")
         self.recorder = Recorder(self.folder, "worker")
         self.engine = engine(TOKENIZER, script)
         self.pool = pool or make_pool(self.recipe.env)
