@@ -137,6 +137,9 @@ class Rollout(Section):
 
     workers: Positive = 1
     """Number of rollout workers, which share the sessions of all environment hosts equally."""
+    max_running: Annotated[int, Field(ge=0)] = 0
+    """Maximum number of rollouts that a worker runs at the same time; 0 sets none. Its further sessions reset the
+    environment for the next rollouts ahead, so that a slow reset delays no engine."""
     loop: Loop = Loop()
     """Conversion of observations to prompts and of responses to actions."""
     history: History = History()

@@ -33,6 +33,8 @@ class Attempt:
     """Error if the calls or the state with which the attempt begins are lost, else None."""
     session: Env | None = None
     """Session of the agent loop while it runs."""
+    waits_for_turn: bool = False
+    """True while its environment is reset, and `rollout.max_running` other rollouts run."""
     started: float = field(default_factory=time.monotonic)
 
     @property

@@ -27,6 +27,7 @@ from quartet.errors import (
 from quartet.ledger import AppendOutcome, Ledger
 from quartet.ledger.blobs import BlobTooLargeError, DamagedBlobError
 from quartet.registry import build
+from quartet.rollout.ahead import Turnstile
 from quartet.rollout.appender import Appender
 from quartet.rollout.attempt import Attempt
 from quartet.rollout.blind_env import BlindEnv
@@ -59,6 +60,7 @@ class RolloutRunner:
         self._guidance: Guidance = build(recipe.rollout.guidance, recipe, ledger.pool.solved_elsewhere)
         self._forking = Forking(recipe, ledger)
         self._appender = Appender(recipe, ledger, recorder)
+        self._turnstile = Turnstile(recipe.rollout.max_running)
         self._attempts: dict[tuple[int, int], Attempt] = {}  # by rollout and attempt, as attempts may overlap
 
     @property
@@ -175,7 +177,8 @@ class RolloutRunner:
         formatted = FormattedEnv(shown, self._actions, renderer)
         attempt.session = self._forking.session(WatchedEnv(formatted, attempt.watch), attempt.parent_state)
         session = GuidedEnv(attempt.session, self._guidance) if lease.guided else attempt.session
-        trajectories = await self._loop.run(lease.task, session, attempt.models, limits)
+        async with self._turnstile.turn(attempt, session) as ready:
+            trajectories = await self._loop.run(lease.task, ready, attempt.models, limits)
         _check_parts(trajectories, attempt.models)
         unasked = any(model.has_unasked_calls_of_its_parent for model in attempt.models.values())
         if unasked and all(trajectory.status.countable for trajectory in trajectories):

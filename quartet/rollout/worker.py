@@ -167,7 +167,7 @@ class RolloutWorker:
 
     def _explain(self) -> None:
         """Report the worker's state, which is a wait only if no slot can continue."""
-        watches = [attempt.watch for attempt in self._runner.attempts]
+        watches = [attempt.watch for attempt in self._runner.attempts if not attempt.waits_for_turn]
         if watches and all(watch.stuck_in("generate", ENGINE_SILENCE_SECONDS) for watch in watches):
             self._presence.waits("the engine", "it answers a request")
         elif watches:

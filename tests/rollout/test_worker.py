@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import sqlalchemy as sa
@@ -15,13 +15,14 @@ from msgspec.structs import replace
 from scripted_engine import ScriptedEngine
 from worker_bench import TOKENIZER, Bench, until
 
+from quartet.engine.base import GenerateRequest, GenerateResult
 from quartet.env.environment.bandit import BanditEnv
 from quartet.env.session_pool import SessionPool
 from quartet.errors import EngineError
 from quartet.ledger import AppendOutcome
 from quartet.ledger.blob_files import LocalBlobFiles
 from quartet.ledger.blobs import LARGEST_IN_DATABASE_BYTES
-from quartet.ledger.schema import trajectories
+from quartet.ledger.schema import rollouts, trajectories
 from quartet.policy.renderer import Renderer
 from quartet.report.alarms import read_alarms
 from quartet.report.alarms.announced import Announced
@@ -286,6 +287,58 @@ async def test_waiting_for_a_session_is_explained_and_costs_no_attempt(tmp_path)
         for env in taken:
             await bench.pool.release(env, healthy=True)
         await until(lambda: status_counts(bench.ledger) == {"completed": 1})
+
+
+class Noted(BanditEnv):
+    """A bandit that notes its resets."""
+
+    resets: ClassVar[list[int]] = []
+
+    async def reset(self, task: Task) -> Observation:
+        self.resets.append(task.seed)
+        return await super().reset(task)
+
+
+class Gated(ScriptedEngine):
+    """An engine that answers once `doors` is open."""
+
+    doors = asyncio.Event()
+    asked = 0
+
+    async def generate(self, request: GenerateRequest) -> GenerateResult:
+        self.asked += 1
+        await self.doors.wait()
+        return await super().generate(request)
+
+
+async def test_sessions_beyond_the_running_rollouts_reset_the_next_ones_ahead(tmp_path):
+    sessions = SessionPool(lambda: Noted(Counter()), 3)
+    bench = Bench(tmp_path, left, engine=Gated, pool=sessions, max_running=1, lease_seconds=1.0)
+    Noted.resets.clear()
+    for seed in range(4):
+        bench.admit(seed=seed, turns=2)
+
+    def deadlines() -> list[float]:
+        leased = sa.select(rollouts.c.deadline).where(rollouts.c.state == "leased")
+        with bench.ledger.read() as connection:
+            return list(connection.execute(leased).scalars())
+
+    async with bench.running():
+        await until(lambda: bench.engine.asked == 1 and len(Noted.resets) == 3)
+        bench.now += 5.0
+        await until(lambda: min(deadlines()) > bench.now)  # each lease of one second is renewed
+        assert len(deadlines()) == 3 and bench.engine.asked == 1, "one runs, and two wait for its end"
+        Gated.doors.set()
+        await until(lambda: status_counts(bench.ledger) == {"completed": 4})
+    assert Noted.resets == [0, 1, 2, 3]
+
+
+async def test_a_reset_ahead_that_fails_is_a_failure_of_its_own_rollout(tmp_path):
+    bench = Bench(tmp_path, left, max_running=1)
+    bench.admit(fail_rate=1.0)
+    bench.admit(turns=2)
+    async with bench.running():
+        await until(lambda: status_counts(bench.ledger) == {"error_env": 1, "completed": 1})
 
 
 class Photographed(BanditEnv):

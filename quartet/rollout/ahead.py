@@ -1,0 +1,62 @@
+"""Resets that run ahead: more rollouts have a session than may run, and each waits for its turn in its first
+observation. A slow reset then delays no engine."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from quartet.env.base import Env
+from quartet.rollout.attempt import Attempt
+from quartet.telemetry.activities import WAIT
+from quartet.types import Observation, StepResult, Task
+
+
+class Turnstile:
+    """Limit of the number of rollouts that run at the same time."""
+
+    def __init__(self, limit: int) -> None:
+        """Let `limit` rollouts run; 0 sets no limit, and resets nothing ahead."""
+        self._free = asyncio.Semaphore(limit) if limit else None
+
+    @asynccontextmanager
+    async def turn(self, attempt: Attempt, session: Env) -> AsyncIterator[Env]:
+        """Reset the session for the attempt's task, wait until a rollout may run, and yield the session.
+
+        The wait ends when a running rollout ends, so it counts as progress and keeps the lease. Raise the errors of the
+        reset.
+        """
+        if self._free is None:
+            yield session
+            return
+        ahead = ResetAhead(session)
+        await ahead.prepare(attempt.lease.task)
+        attempt.waits_for_turn = True
+        with attempt.watch.span(WAIT, reason="the end of a running rollout"):
+            await attempt.watch.at_work(self._free.acquire())
+        attempt.waits_for_turn = False
+        try:
+            yield ahead
+        finally:
+            self._free.release()
+
+
+class ResetAhead:
+    """Session whose first reset is done before the agent loop requests it."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._ready: Observation | None = None
+
+    async def prepare(self, task: Task) -> None:
+        """Start the episode that the first `reset` returns."""
+        self._ready = await self._env.reset(task)
+
+    async def reset(self, task: Task) -> Observation:
+        ready, self._ready = self._ready, None
+        return ready or await self._env.reset(task)
+
+    async def step(self, action: str) -> StepResult:
+        return await self._env.step(action)
+
+    async def close(self) -> None:
+        await self._env.close()
