@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 
 from quartet.ledger.beginnings import discard, pack_child, shared_calls
 from quartet.ledger.cancelling import cancel_forks
-from quartet.ledger.growth import grow
+from quartet.ledger.growth import grow, round_of
 from quartet.ledger.leases import IS_HELD, attempt_of, lease_lost
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import rollouts
@@ -46,7 +46,8 @@ class Forks:
             queued: list[int] = []
             if held and not earlier:
                 room = max(most_forks - _live_forks(connection, rollouts.c.group_id == lease.group_id), 0)
-                queued = grow(self._db, connection, lease.group_id, [child] * min(count, room))
+                children, round_ = [child] * min(count, room), round_of(lease.rollout_id)
+                queued = grow(self._db, connection, lease.group_id, children, round_)
         if not queued:
             discard(self._db, [child])
         if not held:

@@ -25,7 +25,7 @@ from quartet.ledger.group_rows import (
     close_group,
     move_group,
 )
-from quartet.ledger.growth import ended_round, grow, most_have_failed, packed_child
+from quartet.ledger.growth import ended_round, grow, most_have_failed, next_round, packed_child
 from quartet.ledger.members import MEMBERS, load_members, mark_damaged, task_of
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import batches, group_sizes, groups, rollouts, trajectories
@@ -145,7 +145,7 @@ class Groups:
         """Add rollouts to an open group. Return False, and add none, once it has closed. Raises like `end_round`."""
         wanted = [packed_child(self._db, group_id, one) for one in more]
         with self._db.write() as connection:
-            grown = grow(self._db, connection, group_id, wanted)
+            grown = grow(self._db, connection, group_id, wanted, next_round(group_id))
         if not grown:
             discard(self._db, wanted)
         self._db.notifier.notify("worker")
@@ -245,7 +245,7 @@ class Groups:
             with self._db.write() as connection:
                 if ended_round(connection, group_id) != seen:
                     return None
-                if wanted and not grow(self._db, connection, group_id, wanted):
+                if wanted and not grow(self._db, connection, group_id, wanted, next_round(group_id)):
                     raise LedgerError(f"group {group_id} is not open, so it cannot grow")
                 if not wanted:
                     close_group(self._db, connection, group_id)

@@ -8,7 +8,7 @@ record and is not recycled, they are cancelled.
 from collections.abc import Sequence
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
+from sqlalchemy import ColumnElement, Connection
 
 from quartet.errors import LedgerError
 from quartet.ledger.beginnings import Child, pack_child, shared_calls, write_beginning
@@ -40,9 +40,11 @@ def packed_child(db: RunDatabase, group_id: int, one: Root | Fork) -> Child | Ro
     return pack_child(db.store.blobs, one, Beginning(calls=shared_calls(record.calls, one.call_index)))
 
 
-def grow(db: RunDatabase, connection: Connection, group_id: int, wanted: Sequence[Child | Root]) -> list[int]:
-    """Queue new members of a group and return their ids; queue none if the group is not open. The group's deadline
-    restarts at the first lease of a new member."""
+def grow(
+    db: RunDatabase, connection: Connection, group_id: int, wanted: Sequence[Child | Root], round_: ColumnElement[int]
+) -> list[int]:
+    """Queue new members of a group in a round and return their ids; queue none if the group is not open. The group's
+    deadline restarts at the first lease of a new member."""
     count = len(wanted)
     larger = sa.update(groups).where(groups.c.id == group_id, groups.c.state == GroupState.OPEN)
     sizes = {"num_rollouts": groups.c.num_rollouts + count, "enough": groups.c.enough + count}
@@ -50,12 +52,24 @@ def grow(db: RunDatabase, connection: Connection, group_id: int, wanted: Sequenc
     row = connection.execute(grown).one_or_none() if wanted else None
     if row is None:
         return []
-    queued = {"group_id": group_id, "purpose": row.purpose, "state": RolloutState.QUEUED}
+    number = connection.execute(sa.select(round_)).scalar_one()
+    queued = {"group_id": group_id, "round": number, "purpose": row.purpose, "state": RolloutState.QUEUED}
     new, blobs = sa.insert(rollouts).returning(rollouts.c.id), db.store.blobs
     return [
         connection.execute(new, queued | {"index": index} | write_beginning(blobs, connection, one)).scalar_one()
         for index, one in enumerate(wanted, start=row.num_rollouts - count)
     ]
+
+
+def next_round(group_id: int) -> ColumnElement[int]:
+    """Select the number of the round after the last one of a group."""
+    last = sa.select(sa.func.max(rollouts.c.round)).where(rollouts.c.group_id == group_id)
+    return last.scalar_subquery() + 1
+
+
+def round_of(rollout_id: int) -> ColumnElement[int]:
+    """Select the number of a rollout's round."""
+    return sa.select(rollouts.c.round).where(rollouts.c.id == rollout_id).scalar_subquery()
 
 
 def ended_round(connection: Connection, group_id: int) -> tuple[int, ...] | None:

@@ -144,6 +144,8 @@ MIGRATIONS: dict[int, tuple[str | dict[str, str], ...]] = {
             "postgresql": "CREATE INDEX policies_rolled_back ON policies (name, version, train_step) WHERE rolled_back",
         },
     ),
+    # Rounds of a group. Those of earlier groups were not stored.
+    9: ("ALTER TABLE rollouts ADD COLUMN round INTEGER NOT NULL DEFAULT 0",),
 }
 """Schema version -> SQL statements that migrate a ledger from this version to the next. A statement may differ by SQL
 dialect."""

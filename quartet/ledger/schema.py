@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from quartet.types import MAIN, Purpose
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 """Schema version. Increment it on any change of a table or of the record format, and add a step to `migrations.py`.
 Ledgers of a newer version are refused."""
 
@@ -190,6 +190,7 @@ rollouts = Table(
     Column("id", Integer, primary_key=True),
     Column("group_id", ForeignKey("groups.id"), nullable=False),
     Column("index", Integer, nullable=False),
+    Column("round", Integer, nullable=False, server_default="0"),  # in which control added it; a fork has its parent's
     Column("purpose", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("status", Text, nullable=False, default=""),

@@ -163,6 +163,7 @@ def as_version_3(ledger) -> None:
             ("modules", "capacity"),
             ("modules", "live_until"),
             ("rollouts", "guided"),
+            ("rollouts", "round"),
             ("rollouts", "parent_id"),
             ("rollouts", "parent_call"),
             *((table, "policy") for table in ("groups", "trajectories", "batches", "pool")),

@@ -17,6 +17,25 @@ MOST_RELEASED = 50
 """Maximum number of released batches in which a trajectory is looked up."""
 
 
+class RoundFacts(Struct, frozen=True, kw_only=True):
+    """The rollouts of a group that control added at one time, with those that were forked from them while they ran."""
+
+    number: int
+    """Number of the round, from 1."""
+    rows: Sequence[Any]
+    """Rows of `RolloutFacts.siblings`."""
+
+    @property
+    def countable(self) -> int:
+        """Number of rollouts that count in their group."""
+        return sum(bool(row.counted) for row in self.rows)
+
+    @property
+    def successes(self) -> int:
+        """Number of those that succeeded."""
+        return sum(bool(row.counted and row.success) for row in self.rows)
+
+
 class RolloutFacts(Struct, frozen=True, kw_only=True):
     """Rows of the ledger about one rollout and one of its parts.
 
@@ -52,6 +71,15 @@ class RolloutFacts(Struct, frozen=True, kw_only=True):
     def children(self) -> Sequence[Any]:
         """Rows of the siblings that were forked from this rollout."""
         return [row for row in self.siblings if row.parent_id == self.rollout.id]
+
+    @property
+    def rounds(self) -> Sequence[RoundFacts]:
+        """The siblings by the rounds of the group, the first round first."""
+        numbers = sorted({row.round for row in self.siblings})
+        return [
+            RoundFacts(number=number + 1, rows=[row for row in self.siblings if row.round == number])
+            for number in numbers
+        ]
 
     @property
     def has_forks(self) -> bool:
@@ -107,7 +135,7 @@ def _stored(connection: Connection, rollout: Any) -> Sequence[Any]:
     return connection.execute(mine.order_by(trajectories.c.id)).all()
 
 
-_MEMBER = ("id", "index", "state", "status", "attempt", "parent_id", "parent_call")
+_MEMBER = ("id", "index", "round", "guided", "state", "status", "attempt", "parent_id", "parent_call")
 _TRAJECTORY = [
     trajectories.c[name] for name in ("success", "reward", "turns", "excluded", "counted", "response_tokens")
 ]
