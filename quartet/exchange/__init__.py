@@ -4,5 +4,11 @@ from quartet.exchange.base import Writer
 from quartet.exchange.chat import ChatWriter
 from quartet.exchange.jsonl import JsonlWriter
 from quartet.exchange.parquet import ParquetWriter
+from quartet.exchange.revisions import RevisionWriter
 
-WRITERS: dict[str, type[Writer]] = {"jsonl": JsonlWriter, "parquet": ParquetWriter, "chat": ChatWriter}
+WRITERS: dict[str, type[Writer]] = {
+    "jsonl": JsonlWriter,
+    "parquet": ParquetWriter,
+    "chat": ChatWriter,
+    "revisions": RevisionWriter,
+}

@@ -1,6 +1,6 @@
 """Trajectories as chats, the format of `quartet sft` and most fine-tuning tools; demonstrations can have it too."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,7 +12,7 @@ from quartet.config import Recipe
 from quartet.errors import ConfigError
 from quartet.exchange.lines import read_lines
 from quartet.exchange.record import TrajectoryRecord
-from quartet.policy.chat import FORM, Chat, Exchange, exchanges
+from quartet.policy.chat import ANSWER, FORM, Chat, Exchange, exchanges
 from quartet.policy.renderer import Renderer
 from quartet.registry import build
 from quartet.types import Call, FinishReason, Observation, Sampling, Status, Task, TokenColumns, Tool, Trajectory, Turn
@@ -46,28 +46,39 @@ class ChatLine(Chat, frozen=True, kw_only=True):
 
 
 class ChatWriter:
-    """Writer of one `ChatLine` per conversation."""
+    """Writer of one `ChatLine` per conversation. Each answer is learned in one line, after the text that the policy
+    read: where a line repeats earlier answers of other lines, only its last one is learned."""
 
     def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
         self._file, self._encoder = file, msgspec.json.Encoder()
         self._loop = build(recipe.rollout.loop, build(recipe.rollout.history))
 
     def write(self, record: TrajectoryRecord) -> None:
-        """Append the lines of a trajectory; a trajectory without turns has none. The guidance of a guided rollout is
-        left out, as in training."""
+        """Append the lines of a trajectory; a trajectory without turns has none."""
+        self.write_turns(record, record.trajectory.turns)
+
+    def write_turns(self, record: TrajectoryRecord, turns: Sequence[Turn], first_learned: int = 0) -> None:
+        """Append the lines of these turns, with the task and the outcome of a record.
+
+        Answers before the turn `first_learned` are read and not learned. Guidance is left out, as in training.
+        """
         trajectory, task = record.trajectory, record.trajectory.task
-        turns = [replace(turn, observation=replace(turn.observation, guidance="")) for turn in trajectory.turns]
-        if not turns:
-            return
-        for turn, messages in enumerate(self._loop.chats(turns)):
+        turns = [replace(turn, observation=replace(turn.observation, guidance="")) for turn in turns]
+        chats = self._loop.chats(turns) if turns else []
+        whole = len(chats) == 1
+        for turn, messages in enumerate(chats):
+            if not whole and turn < first_learned:
+                continue
+            answers = sum(message.role == ANSWER for message in messages)
             line = ChatLine(
                 messages=messages,
+                unlearned=list(range(first_learned if whole else answers - 1)),
                 tools=turns[turn].observation.tools or None,
                 env=task.env,
                 family=task.family,
                 seed=task.seed,
                 params=task.params,
-                turn=turn,
+                turn=turn if whole else turn - first_learned,
                 reward=record.reward,
                 success=trajectory.success,
                 policy=trajectory.policy,
@@ -84,7 +95,8 @@ def read_chat_trajectories(path: Path, env: str, renderer: Renderer) -> Iterator
     """Yield (number of the first line, observation hash, trajectory) of each demonstration.
 
     `env` is the name of the run's environment. The token ids are those that a rollout with the same texts would have
-    recorded. They were not sampled, so they have neither log-probs nor versions. Raises `ConfigError`, which names the
+    recorded. They were not sampled, so they have neither log-probs nor versions. Answers that are not learned are parts
+    of prompts. Raises `ConfigError`, which names the
     line, if a line is invalid.
     """
     open_lines: list[tuple[int, ChatLine]] = []
@@ -112,7 +124,7 @@ def _joined(
             rendered = list(exchanges(line, renderer))
         except ValueError as error:
             raise ConfigError(f"{path}:{number}: {error}", f"one chat per line: {FORM}") from error
-        for exchange in rendered:
+        for exchange in (one for place, one in enumerate(rendered) if place not in line.unlearned):
             turns.append(_turn(exchange, line.tools or [], call_index=len(calls)))
             calls.append(_demonstrated(exchange.prompt_ids, exchange.response_ids))
     for number, first in lines[:1]:

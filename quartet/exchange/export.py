@@ -40,7 +40,7 @@ def export(
     limit: int | None = None,
     on_progress: OnProgress = nobody_watches,
 ) -> ExportSummary:
-    """Write the selected trajectories, oldest first, as `kind`: `jsonl`, `parquet` or `chat`.
+    """Write the selected trajectories, oldest first, as `kind`: `jsonl`, `parquet`, `chat` or `revisions`.
 
     The file is written atomically and replaces an existing file. Raise `ConfigError` for an unknown kind, or if the run
     has no trajectory of a selected family.

@@ -20,6 +20,8 @@ class Chat(msgspec.Struct, frozen=True):
 
     messages: list[Message]
     tools: list[Tool] | None = None
+    unlearned: list[int] = msgspec.field(default_factory=list[int])
+    """Numbers of the answers, from 0, that are read and not learned by `quartet sft`."""
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,7 +33,8 @@ class TokenBatch(NamedTuple):
 
 
 def read_chats(path: str | Path, tokenizer: PreTrainedTokenizerBase, opening: Sequence[Message] = ()) -> list[Example]:
-    """Read chat-format JSONL. The assistant's messages, with the end token after each, are the target tokens.
+    """Read chat-format JSONL. The assistant's messages, with the end token after each, are the target tokens,
+    but for the answers that a chat names in `unlearned`.
     The messages of `opening` begin every chat, as in a rollout; they are no targets.
 
     The token ids equal those of a rollout, since `Renderer` makes both. Raise `ConfigError`, which names file and line,
@@ -56,11 +57,14 @@ def read_chats(path: str | Path, tokenizer: PreTrainedTokenizerBase, opening: Se
 
 
 def chat_example(chat: Chat, renderer: Renderer) -> Example:
-    """Return one chat as a training example. Raise `ValueError` as `exchanges` does."""
+    """Return one chat as a training example. Raise `ValueError` as `exchanges` does, and if no answer is learned."""
     prompt = response = learned = []
-    for exchange in exchanges(chat, renderer):
+    for number, exchange in enumerate(exchanges(chat, renderer)):
         prompt, response = exchange.prompt_ids, exchange.response_ids
-        learned = [*learned, *[False] * (len(prompt) - len(learned)), *[True] * len(response)]
+        target = number not in chat.unlearned
+        learned = [*learned, *[False] * (len(prompt) - len(learned)), *[target] * len(response)]
+    if not any(learned):
+        raise ValueError("no answer of the chat is learned: `unlearned` names them all")
     return Example([*prompt, *response], learned)
 
 

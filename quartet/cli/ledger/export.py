@@ -16,8 +16,8 @@ from quartet.terminal.say import say
     "--format",
     "kind",
     required=True,
-    metavar="[jsonl|parquet|chat]",
-    help="Complete records, a table, or conversations for `quartet sft`.",
+    metavar="[jsonl|parquet|chat|revisions]",
+    help="Complete records, a table, conversations for `quartet sft`, or conversations that leave a wrong branch.",
 )
 @click.option("--output", "-o", required=True, type=click.Path(path_type=Path, dir_okay=False), help="File to write.")
 @click.option("--family", "families", multiple=True, help="Export only this task family; may be repeated.")
