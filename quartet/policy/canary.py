@@ -1,7 +1,9 @@
 """Canary: fixed token sequences and their log-probs under a policy, stored with the policy's weights.
 
 A process that loads the policy scores the same tokens again. The largest difference of log-probs is the canary gap
-between trainer and engine. A small gap shows that the correct weights are loaded.
+between trainer and engine. A small gap shows that the correct weights are loaded. For a model that reads pictures, some
+tokens are scored once more behind a fixed screenshot, so that the gap also covers its image processor and its vision
+tower.
 """
 
 from pathlib import Path
@@ -14,16 +16,17 @@ from transformers import PreTrainedModel
 from quartet.crash_points import crash_point
 from quartet.errors import CheckpointError
 from quartet.policy.files import raising_checkpoint_errors
-from quartet.policy.fixed_picture import fixed_picture_logprobs
+from quartet.policy.kind.base import PictureProcessor
+from quartet.policy.kind.find import load_pictures
 from quartet.policy.load import raising_os_errors
+from quartet.policy.screenshot import score_behind_screenshot
 
 CANARY_FILE = "canary.tensors"
 """Name of the canary's file. Its format is safetensors, but its name must not end with `.safetensors`, because vLLM and
 other programs read all such files as weights."""
 MAX_TOKENS = 512
-PICTURE_TOKENS = 32
-"""Number of leading tokens of the first sequence that are scored a second time, after a fixed picture, if the model
-reads pictures."""
+TOKENS_BEHIND_SCREENSHOT = 32
+"""Maximum number of leading tokens of the first sequence that are scored behind the fixed screenshot."""
 
 
 def fixed_sequence(vocab_size: int, length: int = 256) -> list[int]:
@@ -35,9 +38,15 @@ def fixed_sequence(vocab_size: int, length: int = 256) -> list[int]:
     return ids
 
 
-def write_canary(folder: str | Path, model: PreTrainedModel, sequences: list[list[int]]) -> None:
+def write_canary(
+    folder: str | Path,
+    model: PreTrainedModel,
+    sequences: list[list[int]],
+    pictures: PictureProcessor | None = None,
+) -> None:
     """Store the sequences and their log-probs under `model` in a policy folder.
 
+    With the model's image processor `pictures`, also store log-probs of tokens behind the fixed screenshot.
     Sequences of fewer than two tokens have no token to score and are left out. Raise `ValueError` for more than 512
     tokens in total, since the canary is scored at every load and must take little time.
     """
@@ -49,8 +58,8 @@ def write_canary(folder: str | Path, model: PreTrainedModel, sequences: list[lis
     token_ids = torch.tensor([token for ids in sequences for token in ids])
     logprobs = torch.cat([_score(model, ids) for ids in sequences])
     tensors = {"lengths": lengths, "token_ids": token_ids, "logprobs": logprobs}
-    if (behind_picture := fixed_picture_logprobs(model, sequences[0][:PICTURE_TOKENS])) is not None:
-        tensors["behind_picture"] = behind_picture
+    if pictures is not None:
+        tensors["behind_screenshot"] = score_behind_screenshot(model, pictures, sequences[0][:TOKENS_BEHIND_SCREENSHOT])
     file = Path(folder) / CANARY_FILE
     crash_point("canary.before")
     with raising_os_errors(file):
@@ -64,15 +73,22 @@ class Canary(NamedTuple):
     sequences: list[list[int]]
     logprobs: list[torch.Tensor]
     """For each sequence, the log-probs `[num_tokens - 1]`, float32, in nats, of all tokens but the first."""
-    behind_picture: torch.Tensor | None = None
-    """Log-probs of the first sequence's beginning after the fixed picture; None for a model that reads only text."""
+    behind_screenshot: torch.Tensor | None = None
+    """Log-probs of `ids_behind_screenshot`; None if the policy was published without an image processor."""
 
-    def gap(self, scores: list[torch.Tensor]) -> float:
+    @property
+    def ids_behind_screenshot(self) -> list[int]:
+        """Tokens that are scored behind the fixed screenshot, except for those that stand for pictures."""
+        return self.sequences[0][:TOKENS_BEHIND_SCREENSHOT]
+
+    def gap(self, scores: list[torch.Tensor], behind_screenshot: torch.Tensor | None = None) -> float:
         """Return the largest |log-prob difference|, in nats, between the canary and `scores`; NaN if a score is NaN.
 
         The scores of a sequence may end early, as with a server whose context is smaller.
         """
-        pairs = zip(self.logprobs, scores, strict=True)
+        pairs = [*zip(self.logprobs, scores, strict=True)]
+        if self.behind_screenshot is not None and behind_screenshot is not None:
+            pairs.append((self.behind_screenshot, behind_screenshot))
         return float(torch.cat([stored[: len(scored)] - scored for stored, scored in pairs]).abs().max())
 
 
@@ -89,11 +105,10 @@ def check_canary(folder: str | Path, model: PreTrainedModel) -> float:
     """
     with raising_checkpoint_errors(f"the policy in {folder} cannot score its canary"):
         canary = read_canary(folder, model.config.get_text_config().vocab_size)
-        gap = canary.gap([_score(model, ids) for ids in canary.sequences])
-        behind_picture = fixed_picture_logprobs(model, canary.sequences[0][:PICTURE_TOKENS])
-        if canary.behind_picture is None or behind_picture is None:
-            return gap
-        return float((canary.behind_picture - behind_picture).abs().max().clamp(min=gap))
+        scores = [_score(model, ids) for ids in canary.sequences]
+        if canary.behind_screenshot is None or (pictures := load_pictures(Path(folder))) is None:
+            return canary.gap(scores)
+        return canary.gap(scores, score_behind_screenshot(model, pictures, canary.ids_behind_screenshot))
 
 
 def read_canary(folder: str | Path, vocab_size: int) -> Canary:
@@ -110,7 +125,7 @@ def read_canary(folder: str | Path, vocab_size: int) -> Canary:
     if int(token_ids.max()) >= vocab_size:
         raise CheckpointError(f"{file} belongs to a model with a larger vocabulary", "publish the policy again")
     sequences = [part.tolist() for part in token_ids.split(lengths.tolist())]
-    return Canary(sequences, list(stored.split((lengths - 1).tolist())), tensors.get("behind_picture"))
+    return Canary(sequences, list(stored.split((lengths - 1).tolist())), tensors.get("behind_screenshot"))
 
 
 def _is_whole(lengths: torch.Tensor, token_ids: torch.Tensor, logprobs: torch.Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Fixed picture for the canary and for probes of engines: log-probs of tokens after it also verify the vision tower.
+"""Fixed picture for probes of engines: logits after it also compare the use of a vision tower's outputs.
 
 The picture takes 2 x 2 placeholder tokens. Its patches are given directly as numbers, so no image processor is needed.
 """
@@ -43,13 +43,3 @@ def fixed_picture_logits(model: Any, token_ids: Sequence[int]) -> torch.Tensor |
     inputs = fixed_picture_inputs(model)
     logits_LV = model(input_ids=ids[None], position_ids=positions_31L, use_cache=False, **inputs).logits[0]
     return logits_LV[NUM_PLACEHOLDERS - 1 :]
-
-
-def fixed_picture_logprobs(model: Any, token_ids: Sequence[int]) -> torch.Tensor | None:
-    """Return the log-probs `[num_tokens]`, float32, of the tokens that follow the picture in the prompt; None for a
-    text model."""
-    logits_LV = fixed_picture_logits(model, token_ids)
-    if logits_LV is None:
-        return None
-    targets = torch.tensor(behind_fixed_picture(model, token_ids)[NUM_PLACEHOLDERS:], device=model.device)
-    return logits_LV[:-1].float().log_softmax(-1).gather(-1, targets[:, None])[:, 0].cpu()

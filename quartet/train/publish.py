@@ -46,7 +46,7 @@ def publish_policy(
     with whole_folder(folder, point="policy", durable=durable, on_progress=on_progress) as fresh:
         if merge:
             write_adapter(trained, fresh / ADAPTER_FOLDER)
-        write_canary(fresh, model, [fixed, *first_tokens(branches, CANARY_TOKENS)])
+        write_canary(fresh, model, [fixed, *first_tokens(branches, CANARY_TOKENS)], pictures)
         on_progress()
         torch.nn.Module.to(model, dtype)
         write_policy(model, tokenizer, fresh, on_progress, pictures=pictures)

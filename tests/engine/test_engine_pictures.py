@@ -249,9 +249,13 @@ async def test_tokens_have_the_log_probs_of_their_version(engine: Opened, folder
             parameter += 0.02
     next_folder = tmp_path / "next"
     save_policy(new.model, new.tokenizer, next_folder, pictures=new.pictures)
-    write_canary(next_folder, new.model, [fixed_sequence(engine.vocab_size, 32)])
+    write_canary(next_folder, new.model, [fixed_sequence(engine.vocab_size, 32)], new.pictures)
     request = request_of(prompt_of(old, [40], RED, [41]), max_tokens=60)
-    during, load = await asyncio.gather(engine.generate(request), engine.load_policy(next_folder, 5))
+    running = asyncio.create_task(engine.generate(request))
+    while not engine.so_far("one"):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    load = await engine.load_policy(next_folder, 5)
+    during = await running
     assert load.canary_gap is not None and load.canary_gap < MAX_GAP_NATS
     after = await engine.generate(request)
     assert (set(after.versions), await engine.version()) == ({5}, 5)
@@ -260,7 +264,7 @@ async def test_tokens_have_the_log_probs_of_their_version(engine: Opened, folder
         by_version = {4: trained(old, request, result)[0], 5: trained(new, request, result)[0]}
         expected = [by_version[version][index] for index, version in enumerate(result.versions)]
         torch.testing.assert_close(torch.tensor(result.logprobs), torch.stack(expected), atol=MAX_GAP_NATS, rtol=0)
-    write_canary(next_folder, old.model, [fixed_sequence(engine.vocab_size, 32)])
+    write_canary(next_folder, old.model, [fixed_sequence(engine.vocab_size, 32)], old.pictures)
     with pytest.raises(CheckpointError, match="canary"):
         await engine.load_policy(next_folder, 6)
     assert await engine.version() == 5
@@ -274,10 +278,10 @@ async def test_the_canary_proves_the_vision_tower(engine: Opened, folder: Path, 
     with torch.no_grad():
         for parameter in model.model.visual.merger.parameters():
             parameter += 0.05
-    write_canary(next_folder, model, [fixed_sequence(engine.vocab_size, 32)])
+    write_canary(next_folder, model, [fixed_sequence(engine.vocab_size, 32)], policy.pictures)
     with pytest.raises(CheckpointError, match="canary"):
         await engine.load_policy(next_folder, 5)
-    write_canary(next_folder, policy.model, [fixed_sequence(engine.vocab_size, 32)])
+    write_canary(next_folder, policy.model, [fixed_sequence(engine.vocab_size, 32)], policy.pictures)
     assert (await engine.load_policy(next_folder, 5)).canary_gap == pytest.approx(0, abs=1e-4)
 
 

@@ -9,8 +9,16 @@ from PIL import Image
 
 from quartet.engine.base import GenerateRequest
 from quartet.engine.vllm.response import Response
-from quartet.engine.vllm.wire import Span, StreamChoice, TokenLogprob, TokenLogprobs, generate_body
-from quartet.errors import PlaceholderMismatchError
+from quartet.engine.vllm.wire import (
+    Scored,
+    Span,
+    StreamChoice,
+    TokenLogprob,
+    TokenLogprobs,
+    generate_body,
+    score_body,
+)
+from quartet.errors import PlaceholderMismatchError, WrongAnswerError
 from quartet.policy.kind.qwen_vl import PictureTokens, QwenPictures
 from quartet.policy.make_vision import make_processor
 from quartet.types import FinishReason, Prompt, Sampling
@@ -88,3 +96,22 @@ def test_the_server_must_expand_as_the_renderer_did(request_with_two: GenerateRe
             response.confirm(other)
     response.confirm(ids)
     assert response.result().versions == [3]
+
+
+def test_the_log_probs_of_a_prompt_with_pictures_are_asked_for_with_the_pictures() -> None:
+    prompt = Prompt([9]) + PICTURES.prompt(SHOWN[0]) + Prompt([8])
+    body = score_body(prompt, "salt")
+    assert body["token_ids"] == [9, START, IMAGE, END, 8]
+    assert body["return_token_ids"] is True and body["content_parts"]
+    sampling = body["sampling_params"]
+    assert isinstance(sampling, dict) and (sampling["prompt_logprobs"], sampling["temperature"]) == (0, 1.0)
+
+
+def test_a_scored_prompt_has_a_log_prob_for_every_token_but_the_first() -> None:
+    ids = [9, IMAGE, IMAGE, 8]
+    scored = Scored([None, *({token: TokenLogprob(-float(token))} for token in ids[1:])], ids)
+    assert scored.logprobs(ids) == [-IMAGE, -IMAGE, -8]
+    with pytest.raises(PlaceholderMismatchError, match="first difference is at token 2"):
+        scored.logprobs([9, IMAGE, 8])
+    with pytest.raises(WrongAnswerError, match="2 log-probs of a prompt of 4 tokens"):
+        Scored(scored.prompt_logprobs[:-1], ids).logprobs(ids)

@@ -215,11 +215,16 @@ class RemoteEngine(ABC):
         longest = self.max_context_tokens - 1  # a server samples at least one token after the prompt
         try:
             scores = await asyncio.gather(*(self._server.score(ids[:longest]) for ids in canary.sequences))
+            behind_screenshot = await self._score_behind_screenshot(canary)
         except EngineError as error:
             raise CheckpointError(f"the server cannot score the canary of {folder}: {error.what}") from error
-        gap = canary.gap([torch.tensor(score) for score in scores])
+        gap = canary.gap([torch.tensor(score) for score in scores], behind_screenshot)
         refuse_gap(gap, folder, reduced=self._config.dtype != "float32")
         return gap
+
+    async def _score_behind_screenshot(self, canary: Canary) -> torch.Tensor | None:
+        """Return the server's log-probs of the canary's tokens behind the fixed screenshot; None without pictures."""
+        return None
 
     async def _go_back(self) -> None:
         """Load the previously served policy, if any, into the server again."""

@@ -5,7 +5,7 @@ policy's folder, or receives them from the trainer's memory (`publisher = "broad
 cache salt change, and requests resume. The setting `engine.kv_cache_on_weight_update` decides whether the KV cache of
 paused requests is recomputed or kept. Because of the new salt, new requests do not use cached prefixes of older
 weights. vLLM reports the version that sampled each token. Tokens of a new version are returned only after its weights
-have passed the canary, which is scored over the same API.
+have passed the canary, which is scored over the same API; for a policy that reads pictures, also behind a screenshot.
 """
 
 import time
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 
 from quartet.config import Recipe
 from quartet.engine.backend.vllm import Vllm
@@ -23,11 +24,21 @@ from quartet.engine.remote.engine import Limits, RemoteEngine, first_card, model
 from quartet.engine.remote.server import InferenceServer, ServerRefusedError, api_key
 from quartet.engine.vllm.process import REQUIRED_ARGUMENTS, REQUIRED_ENVIRONMENT, VllmProcess, implementation
 from quartet.engine.vllm.response import Response
-from quartet.engine.vllm.wire import REQUEST_ID_PREFIX, ROUTE, StreamEvent, cache_use, generate_body
+from quartet.engine.vllm.wire import (
+    REQUEST_ID_PREFIX,
+    ROUTE,
+    Scored,
+    StreamEvent,
+    cache_use,
+    generate_body,
+    score_body,
+)
 from quartet.errors import CheckpointError, EngineError, SetupError, WrongAnswerError
+from quartet.policy.canary import Canary
 from quartet.policy.kind.base import PictureProcessor
 from quartet.policy.kind.find import load_pictures
 from quartet.policy.publisher.base import Publisher
+from quartet.policy.screenshot import behind_screenshot
 from quartet.registry import build, own_settings
 from quartet.types import Policy, Sampling
 
@@ -85,7 +96,7 @@ class VllmEngine(RemoteEngine):
     ) -> None:
         super().__init__(server, limits, recipe.engine)
         self._process = process
-        self.reads_pictures = pictures is not None
+        self._pictures, self.reads_pictures = pictures, pictures is not None
         self._never_sampled = pictures.never_sampled if pictures else []
         self._keeps = recipe.engine.kv_cache_on_weight_update == "keep"
         publisher: Publisher = build(recipe.publisher)
@@ -194,6 +205,13 @@ class VllmEngine(RemoteEngine):
         self._server_version, self._cache_salt = version, uuid.uuid4().hex
         await self._command("/resume")
         return 1e3 * (time.perf_counter() - started)
+
+    async def _score_behind_screenshot(self, canary: Canary) -> torch.Tensor | None:
+        if self._pictures is None or canary.behind_screenshot is None:
+            return None
+        prompt, first = behind_screenshot(self._pictures, canary.ids_behind_screenshot)
+        scored = await self._server.call("POST", ROUTE, score_body(prompt, self._cache_salt), Scored)
+        return torch.tensor(scored.logprobs(prompt.ids)[first - 1 :])
 
     async def _command(self, path: str, body: object = None) -> None:
         await self._server.call("POST", path, body, dict[str, Any])

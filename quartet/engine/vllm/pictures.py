@@ -4,9 +4,8 @@ The server repeats the expanded prompt in its first event. Its ids must equal th
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from quartet.engine.base import GenerateRequest
 from quartet.errors import PlaceholderMismatchError
 from quartet.policy.kind.encoded import opened
 from quartet.types import Media
@@ -25,12 +24,12 @@ def collapsed(token_ids: Sequence[int], media: Sequence[Media]) -> list[int]:
     return [*ids, *token_ids[end:]]
 
 
-def content_parts(request: GenerateRequest, cache_salt: str) -> list[dict[str, str]]:
-    """Return the request's pictures in the order of their placeholders.
+def content_parts(media: Sequence[Media], pictures: Mapping[str, bytes], cache_salt: str) -> list[dict[str, str]]:
+    """Return the pictures, given by content hash, in the order of their placeholders.
 
     The salt changes with the weights, so that the server uses no outputs of a former vision tower.
     """
-    return [_part(request.pictures[one.content_hash], f"{cache_salt}-{one.content_hash}") for one in request.media]
+    return [_part(pictures[one.content_hash], f"{cache_salt}-{one.content_hash}") for one in media]
 
 
 def _part(picture: bytes, name: str) -> dict[str, str]:
