@@ -13,6 +13,10 @@ from quartet.terminal.say import say
 
 LONGEST_CONTEXT_TOKENS = 4096
 """Maximum `engine.max_context_tokens` written to a recipe; a longer context takes too much memory for a first run."""
+LONGEST_CONTEXT_WITH_PICTURES = 16_384
+"""The same for a model that reads pictures: five screens of 1920 x 1080 pixels take up to 13,500 tokens."""
+PICTURES = {"min": 3, "every": 3}
+"""A prompt shows the newest three to five pictures."""
 
 
 @click.command(name="init")
@@ -89,8 +93,12 @@ def _known_model(env: str) -> str | None:
 
 
 def _chosen(folder: Path, env: str, model: Path, overrides: tuple[str, ...]) -> dict[str, Any]:
-    """Return the values that differ from defaults: the environment's first settings, the model, and the overrides."""
+    """Return the values that differ from defaults: the environment's first settings, the model, and the overrides.
+
+    A model that reads pictures gets a history that bounds them, and the format of actions of its kind.
+    """
     from quartet.env.base import Environment
+    from quartet.policy.kind.find import kind_of
     from quartet.recipe.file import apply_override
     from quartet.recipe.template import model_value
     from quartet.registry import find
@@ -99,13 +107,19 @@ def _chosen(folder: Path, env: str, model: Path, overrides: tuple[str, ...]) -> 
 
     named = None if model.exists() else named_policies().get(str(model))
     check_model_folder(named or model)
-    longest = model_positions(named or model) or LONGEST_CONTEXT_TOKENS
+    kind, positions = kind_of(named or model), model_positions(named or model)
     environment = cast(type[Environment], find("env", env))
     chosen: dict[str, Any] = {section: dict(settings) for section, settings in environment.first_settings.items()}
     chosen["name"] = folder.resolve().name
     chosen["model"] = {"path": str(model) if named else model_value(model, folder)}
     chosen["env"] = {"name": env} | chosen.get("env", {})
-    chosen["engine"] = {"max_context_tokens": min(longest, LONGEST_CONTEXT_TOKENS)}
+    context = LONGEST_CONTEXT_WITH_PICTURES if kind.reads_pictures else LONGEST_CONTEXT_TOKENS
+    context = min(positions or context, context)
+    chosen["engine"] = {"max_context_tokens": context}
+    if kind.reads_pictures and environment.typed_actions:
+        seen = {"loop": "screens", "history": {"name": "interval", **PICTURES}, "actions": kind.actions}
+        chosen["rollout"] = chosen.get("rollout", {}) | seen
+        chosen["train"] = chosen.get("train", {}) | {"max_tokens_per_microbatch": context}
     for override in overrides:
         apply_override(chosen, override)
     return chosen

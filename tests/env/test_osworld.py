@@ -22,7 +22,9 @@ from quartet.env.osworld.guest import MAX_ANSWER_BYTES, Guest
 from quartet.env.osworld.session import OSWorldSession
 from quartet.env.osworld.tree import windows_and_nodes
 from quartet.errors import ConfigError, EnvError
+from quartet.policy.make_vision import make_vision_policy
 from quartet.recipe.file import load_recipe
+from quartet.runtime.plan import check_training
 from quartet.types import Keyboard, Outcome, Pointer, StepResult, Task
 from quartet.types.frame import Point, Unit
 
@@ -297,3 +299,14 @@ def test_init_writes_a_recipe_that_trains_on_the_examples(tmp_path: Path) -> Non
     assert result.exit_code == 0
     env = load_recipe(tmp_path / "new").env
     assert make_environment(env).families() == ["make_file", "open_missing"]
+
+
+@pytest.mark.parametrize(("kind", "actions"), [("qwen3_vl", "qwen3_vl"), ("qwen2_5_vl", "ui_tars")])
+def test_init_shows_the_screens_to_a_model_that_reads_pictures(tmp_path: Path, kind: str, actions: str) -> None:
+    make_vision_policy(["click"] * 2, tmp_path / "model", kind=kind)
+    arguments = ["init", str(tmp_path / "new"), "--env", "osworld", "--model", str(tmp_path / "model")]
+    assert CliRunner().invoke(cli, arguments, catch_exceptions=False).exit_code == 0
+    recipe = load_recipe(tmp_path / "new")
+    assert (recipe.rollout.loop.name, recipe.rollout.actions.name) == ("screens", actions)
+    assert recipe.rollout.history.settings == {"min": 3, "every": 3}
+    check_training(recipe)

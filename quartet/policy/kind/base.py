@@ -20,6 +20,8 @@ class ModelKind(ABC):
     """Family of model architectures."""
 
     reads_pictures: ClassVar[bool] = False
+    actions: ClassVar[str] = "environment"
+    """Format of actions (`rollout.actions`) that models of this kind, or agents made from them, were trained on."""
 
     @abstractmethod
     def load(self, folder: Path, **options: Any) -> Any:

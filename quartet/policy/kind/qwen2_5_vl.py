@@ -17,6 +17,7 @@ class Qwen2_5VL(QwenVL):  # noqa: N801  (the model's name)
     """Qwen2.5-VL, also the base of UI-TARS-1.5, DART and OpenCUA."""
 
     model_type = "qwen2_5_vl"
+    actions = "ui_tars"
 
     def parameter_name(self, stored: str) -> str:
         """Return the parameter's name. Files have the names of earlier versions of `transformers`."""

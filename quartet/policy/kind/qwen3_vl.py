@@ -16,6 +16,7 @@ class Qwen3VL(QwenVL):
     """Qwen3-VL, also the base of GUI-Owl-1.5 and EvoCUA."""
 
     model_type = "qwen3_vl"
+    actions = "qwen3_vl"
 
     def features(self, model: Any, inputs: "dict[str, torch.Tensor]") -> "torch.Tensor":
         import torch
