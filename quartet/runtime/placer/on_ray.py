@@ -34,6 +34,8 @@ KILL_SECONDS = 5.0
 """Maximum wait for the answer of an actor that kills its module. A lost node does not answer."""
 OBJECT_STORE_BYTES = 80_000_000
 """Memory of a local cluster's object store, which holds exit codes only. Ray requires at least 75 MiB."""
+_ADVICE = 'start one with `ray start --head`, or set placement.address="local" for one on this machine'
+_ADVICE_HERE = 'try again when this machine is less busy, or `ray start --head` and set placement.address="auto"'
 
 
 class OnRay(Placer):
@@ -194,10 +196,10 @@ def _connect(recipe: Recipe, plan: Sequence[Placed]) -> None:
         ray.init(
             address, runtime_env={"env_vars": variables}, log_to_driver=False, logging_level=logging.WARNING, **more
         )
-    except (ConnectionError, TimeoutError, RuntimeError, ValueError, RayError) as error:
+    except Exception as error:  # Ray has no class for the error of a node that starts too slowly
         raise SetupError(
             f"cannot use the Ray cluster at placement.address = {address!r}: {_first_line(error)}",
-            'start one with `ray start --head`, or set placement.address="local" for one on this machine',
+            _ADVICE_HERE if address == "local" else _ADVICE,
         ) from error
 
 
