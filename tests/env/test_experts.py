@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
+import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from quartet.actions.grammar import parse_action
 from quartet.actions.written import format_action
 from quartet.env import make_environment
 from quartet.env.base import Env
-from quartet.env.check.experts import play_experts
+from quartet.env.check.experts import FamilyCheck, play_experts
 from quartet.env.miniwob.env import MiniWobPool
 from quartet.env.miniwob.experts import EXPERTS, PLANS, expert_action
 from quartet.env.miniwob.experts.page import Element, Page
@@ -115,26 +116,30 @@ async def test_experts_solve_every_family(num_seeds):
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(
-    ("families", "num_seeds"),
-    [
-        (["choose-date-medium", "click-menu", "copy-paste", "email-inbox-delete", "navigate-tree", "terminal"], 1),
-        pytest.param([*EXPERTS, *PLANS], 20, marks=[pytest.mark.campaign, pytest.mark.timeout(2400)], id="all"),
-    ],
-)
-async def test_experts_of_all_pages_solve_at_least_95_percent(families, num_seeds):
+async def test_experts_of_all_pages_solve_a_task(play_all_pages):
+    families = ["choose-date-medium", "click-menu", "copy-paste", "email-inbox-delete", "navigate-tree", "terminal"]
+    assert [result for result in await play_all_pages(families, range(1)) if not result.passed] == []
+
+
+@pytest.mark.browser
+@pytest.mark.campaign
+@pytest.mark.timeout(0)  # its limits are those of each request, so that a busy machine only slows it down
+@pytest.mark.parametrize("family", [*EXPERTS, *PLANS])
+async def test_each_expert_of_all_pages_solves_20_of_20_tasks(family, play_all_pages):
+    assert [result for result in await play_all_pages([family], range(20)) if not result.passed] == []
+
+
+@pytest_asyncio.fixture
+async def play_all_pages() -> AsyncIterator[Callable[[Sequence[str], range], Awaitable[list[FamilyCheck]]]]:
+    """Function that plays the experts of families of the suite `miniwob-all`."""
     given = {"sessions": 4, "screenshots": False, "step_timeout_seconds": 60}
     env = config.Env.model_validate({"name": "miniwob", "suite": "miniwob-all", **given})
     environment = make_environment(env)
     pool = environment.pool(env)
-    tasks = [Task(env="miniwob", family=family, seed=seed) for family in families for seed in range(num_seeds)]
-    try:
-        results = await play_experts(environment, pool, tasks)
-    finally:
-        await pool.close()
-    passed = Counter(result.family for result in results if result.passed)
-    failed = {family: [r.summary for r in results if r.family == family and not r.passed] for family in families}
-    assert {family: failed[family] for family in families if passed[family] < 0.95 * num_seeds} == {}
+    yield lambda families, seeds: play_experts(
+        environment, pool, [Task(env="miniwob", family=family, seed=seed) for family in families for seed in seeds]
+    )
+    await pool.close()
 
 
 @pytest.mark.browser

@@ -6,7 +6,8 @@ from .page import Page, click, drag
 
 
 def into_box(goal: str, page: Page) -> Generator[str, Page, None]:
-    """drag-box: drag the box `s` to the middle of the box `L`."""
+    """drag-box: drag the box `s` away, and then to the middle of the box `L`, which it may have covered at first."""
+    yield drag(page.find("text", "s"), page.find("button", "Submit"))
     yield drag(page.find("text", "s"), page.find("text", "L"))
     yield click(page.find("button", "Submit"))
 
