@@ -1,12 +1,15 @@
 """The interface of replays: map a closed group to the group that is filtered and trained."""
 
+import random
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 from quartet.config import Recipe
 from quartet.ledger import Ledger
 from quartet.part import Part
-from quartet.types import Group
+from quartet.types import Group, GroupMember
 
 
 class Replay(Part):
@@ -23,3 +26,20 @@ class Replay(Part):
 
     def observe(self, group: Group) -> None:
         """Store those members of a closed group that may be replayed later."""
+
+    def foreign(self, group: Group, rollouts: Sequence[int]) -> list[int]:
+        """Return the stored rollouts that are not the group's own: a manager that was killed may have stored these."""
+        own = {member.rollout_id for member in group.members}
+        return [rollout_id for rollout_id in rollouts if rollout_id not in own]
+
+    def shuffled(self, group: Group, rollouts: Sequence[int]) -> list[int]:
+        """Return the foreign ones in a random order. It is keyed by the group, so that a restarted run repeats it."""
+        order = self.foreign(group, rollouts)
+        random.Random(f"{self.recipe.seed}/replay/{group.group_id}").shuffle(order)
+        return order
+
+
+def first_readable(rollouts: Sequence[int], most: int, load: Callable[[int], GroupMember | None]) -> list[GroupMember]:
+    """Return the first `most` stored rollouts that can be read."""
+    readable = (member for member in map(load, rollouts) if member is not None)
+    return list(islice(readable, most))

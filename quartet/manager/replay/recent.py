@@ -1,6 +1,5 @@
 """ReMix's replay: rollouts of the newest policies, successes and failures, join every group."""
 
-import random
 from typing import Annotated
 
 from msgspec.structs import replace
@@ -9,7 +8,7 @@ from pydantic import Field
 from quartet.config import Recipe
 from quartet.config.section import Positive, Section
 from quartet.errors import ConfigError
-from quartet.manager.replay.base import Replay
+from quartet.manager.replay.base import Replay, first_readable
 from quartet.types import Group, GroupMember, Purpose, ReplayRule
 
 
@@ -49,23 +48,15 @@ class Recent(Replay):
         if last is not None and self.ledger.batches.train_step() >= last:
             return group
         share = self.settings.share
+        usable = self.ledger.pool.usable(group.task, self.settings.max_replays, self.settings.policies)
         wanted = round(share / (1 - share) * len(group.members))
-        return replace(group, members=[*group.members, *self._pick(group, wanted)])
+        stored = first_readable(self.shuffled(group, usable), wanted, self._load)
+        return replace(group, members=[*group.members, *stored])
 
     def observe(self, group: Group) -> None:
         rollouts = [member.rollout_id for member in group.members]
         if rollouts:
             self.ledger.pool.store(group.task, rollouts, self.recipe.replay.entries_per_task)
 
-    def _pick(self, group: Group, wanted: int) -> list[GroupMember]:
-        """Return up to `wanted` readable stored rollouts. The draw is keyed by the group, so that a restarted run
-        repeats it."""
-        own = {member.rollout_id for member in group.members}
-        usable = self.ledger.pool.usable(group.task, self.settings.max_replays, self.settings.policies)
-        usable = [rollout_id for rollout_id in usable if rollout_id not in own]
-        random.Random(f"{self.recipe.seed}/replay/{group.group_id}").shuffle(usable)
-        members: list[GroupMember] = []
-        while usable and len(members) < wanted:
-            member = self.ledger.pool.load(usable.pop(), {Purpose.TRAIN: ReplayRule.STORED})
-            members += [member] if member else []
-        return members
+    def _load(self, rollout_id: int) -> GroupMember | None:
+        return self.ledger.pool.load(rollout_id, {Purpose.TRAIN: ReplayRule.STORED})

@@ -1,6 +1,5 @@
 """Self-imitation: an earlier success of the family joins a group without successes, to be imitated."""
 
-import random
 from typing import Annotated
 
 from msgspec.structs import replace
@@ -9,9 +8,9 @@ from pydantic import Field
 from quartet.config import Recipe
 from quartet.config.section import Positive, Section
 from quartet.ledger import Ledger
-from quartet.manager.replay.base import Replay
+from quartet.manager.replay.base import Replay, first_readable
 from quartet.manager.replay.success_pool import SuccessPool, check_only_imitates
-from quartet.types import Group, GroupMember, ReplayRule
+from quartet.types import Group, ReplayRule
 
 
 class SelfImitation(Replay):
@@ -46,16 +45,9 @@ class SelfImitation(Replay):
     def compose(self, group: Group) -> Group:
         if not group.members or any(member.trajectory.success for member in group.members):
             return group
-        return replace(group, members=[*group.members, *self._pick(group)])
+        usable = self.ledger.pool.usable_of_family(group.task, self.settings.max_replays, self.settings.max_lag)
+        stored = first_readable(self.shuffled(group, usable), self.settings.successes, self._pool.load)
+        return replace(group, members=[*group.members, *stored])
 
     def observe(self, group: Group) -> None:
         self._pool.observe(group)
-
-    def _pick(self, group: Group) -> list[GroupMember]:
-        usable = self.ledger.pool.usable_of_family(group.task, self.settings.max_replays, self.settings.max_lag)
-        random.Random(f"{self.recipe.seed}/replay/{group.group_id}").shuffle(usable)
-        members: list[GroupMember] = []
-        while usable and len(members) < self.settings.successes:
-            if member := self._pool.load(usable.pop()):
-                members.append(member)
-        return members

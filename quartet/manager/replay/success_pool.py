@@ -1,6 +1,5 @@
 """DART's experience pool: if all rollouts of a task fail, one earlier success of the same task joins their group."""
 
-import random
 from typing import Annotated, Literal
 
 from msgspec.structs import replace
@@ -9,7 +8,7 @@ from pydantic import Field
 from quartet.config import Recipe
 from quartet.config.section import Positive, Section
 from quartet.errors import ConfigError
-from quartet.manager.replay.base import Replay
+from quartet.manager.replay.base import Replay, first_readable
 from quartet.registry import build
 from quartet.types import Group, GroupMember, MemberUse, Purpose, ReplayRule
 
@@ -65,17 +64,10 @@ class SuccessPool(Replay):
             self.ledger.pool.store(group.task, successes, self.recipe.replay.entries_per_task)
 
     def pick(self, group: Group) -> GroupMember | None:
-        """Return a readable stored success of the group's task, or None.
-
-        The group's own members are excluded, since a manager that was killed may have stored them already.
-        """
-        own = {member.rollout_id for member in group.members}
+        """Return a readable stored success of the group's task, or None."""
         rollouts = self.ledger.pool.usable(group.task, self.settings.max_replays, self.settings.max_lag)
-        rollouts = [rollout_id for rollout_id in rollouts if rollout_id not in own]
-        if self.settings.choice == "random":
-            random.Random(f"{self.recipe.seed}/replay/{group.group_id}").shuffle(rollouts)
-        members = (self.load(rollout_id) for rollout_id in rollouts)
-        return next((member for member in members if member is not None), None)
+        order = self.shuffled if self.settings.choice == "random" else self.foreign
+        return next(iter(first_readable(order(group, rollouts), 1, self.load)), None)
 
     def load(self, rollout_id: int) -> GroupMember | None:
         """Return a stored success as a member with the rule for its origin, or None if its blob is damaged."""

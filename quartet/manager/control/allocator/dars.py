@@ -8,15 +8,15 @@ from pydantic import Field
 from quartet.config import Recipe
 from quartet.config.section import Section
 from quartet.errors import ConfigError
-from quartet.manager.control.base import RolloutAllocator
-from quartet.types import Group, Root, Round, Task
+from quartet.manager.control.two_rounds import TwoRoundAllocator
+from quartet.types import Group, Root, Round
 
 Schedule = Literal["equal", "hard"]
 _ROUNDING = 1e-9
 """Subtracted before rounding up, since a quotient that is a whole number may be computed slightly too large."""
 
 
-class DarsAllocator(RolloutAllocator):
+class DarsAllocator(TwoRoundAllocator):
     """Allocate N rollouts, and after they have ended as many more as `second_round` says.
 
     N is `control.rollouts_per_group`. The credit should be `dr_grpo`, whose advantages the schedules sum. The second
@@ -46,13 +46,8 @@ class DarsAllocator(RolloutAllocator):
                 "raise the first",
             )
 
-    def plan(self, task: Task) -> list[Root]:
-        return [Root()] * self.context.recipe.control.rollouts_per_group
-
-    def more(self, group: Group) -> Round:
-        first = self.context.recipe.control.rollouts_per_group
-        if len(group.members) != first:
-            return []
+    def second(self, group: Group) -> Round:
+        first = self.first_rollouts
         rate = sum(member.trajectory.success for member in group.members) / first
         return [Root()] * min(self.settings.max_rollouts - first, second_round(rate, first, self.settings.schedule))
 

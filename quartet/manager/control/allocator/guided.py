@@ -5,12 +5,12 @@ from typing import Any, cast
 from quartet.config import Recipe
 from quartet.config.section import Positive, Section
 from quartet.errors import ConfigError
-from quartet.manager.control.base import RolloutAllocator
+from quartet.manager.control.two_rounds import TwoRoundAllocator
 from quartet.registry import find
-from quartet.types import Group, Root, Round, Task
+from quartet.types import Group, Root, Round
 
 
-class GuidedAllocator(RolloutAllocator):
+class GuidedAllocator(TwoRoundAllocator):
     """Allocate N rollouts and, if all of them fail, further rollouts whose prompts contain `rollout.guidance`.
 
     N is `control.rollouts_per_group`. Guided rollouts are compared with the failures before them and trained without
@@ -32,12 +32,8 @@ class GuidedAllocator(RolloutAllocator):
             raise ConfigError("control.allocator = 'guided' has no guidance to give", "set rollout.guidance")
         check_guidance(recipe)
 
-    def plan(self, task: Task) -> list[Root]:
-        return [Root()] * self.context.recipe.control.rollouts_per_group
-
-    def more(self, group: Group) -> Round:
-        first = self.context.recipe.control.rollouts_per_group
-        if len(group.members) != first or any(member.trajectory.success for member in group.members):
+    def second(self, group: Group) -> Round:
+        if any(member.trajectory.success for member in group.members):
             return []
         return [Root(guided=True)] * self.settings.guided_rollouts
 

@@ -7,11 +7,11 @@ from pydantic import Field
 from quartet.config import Recipe
 from quartet.config.section import Section
 from quartet.errors import ConfigError
-from quartet.manager.control.base import RolloutAllocator
-from quartet.types import Group, Root, Round, Task
+from quartet.manager.control.two_rounds import TwoRoundAllocator
+from quartet.types import Group, Root, Round
 
 
-class ScreenedAllocator(RolloutAllocator):
+class ScreenedAllocator(TwoRoundAllocator):
     """Allocate a few rollouts, and the rest of `control.rollouts_per_group` only if their rewards are not all equal.
 
     A group with equal rewards has no gradient. With N rollouts of which n come first, a group of a task at success rate
@@ -36,11 +36,12 @@ class ScreenedAllocator(RolloutAllocator):
                 "lower the first, or take the allocator `fixed`",
             )
 
-    def plan(self, task: Task) -> list[Root]:
-        return [Root()] * self.settings.first_rollouts
+    @property
+    def first_rollouts(self) -> int:
+        return self.settings.first_rollouts
 
-    def more(self, group: Group) -> Round:
+    def second(self, group: Group) -> Round:
         rewards = [member.trajectory.reward for member in group.members]
-        if len(rewards) != self.settings.first_rollouts or min(rewards) == max(rewards):
+        if min(rewards) == max(rewards):
             return []
         return [Root()] * (self.context.recipe.control.rollouts_per_group - len(rewards))
