@@ -155,7 +155,8 @@ def test_a_run_whose_ray_head_is_killed_is_resumed(tmp_path: Path, bandit_policy
     """Without the cluster's head no module can be supervised: all of them end, and a new cluster continues the run."""
     recipe, run_dir = slow_learner(bandit_policy, 10_000, runtime={"kind": "ray"}), tmp_path / "run"
     process = start_run(tmp_path, recipe)
-    wait_until(lambda: train_step(run_dir) >= 2)
+    wait_until(lambda: process.poll() is not None or train_step(run_dir) >= 2)
+    assert process.poll() is None, process.communicate()[1]
     head = [one for one in psutil.Process(process.pid).children(recursive=True) if one.name() in HEAD]
     assert {one.name() for one in head} == set(HEAD)
     for one in head:
