@@ -3,11 +3,11 @@
 A rollout counts by the share of its tokens that the loss counted: Quartet masks tokens with a lag above
 `admission.max_lag`, which take time but are not learned from. The rate of finished rollouts is printed beside it.
 
-All contenders use the same policy (Qwen3, 3.4 M parameters, float32), the same multi-turn text environment with 0, 50
-and 200 ms per step, groups of 8, 16 rollouts per train step, 32 tokens per turn, the same optimizer, and the same
-processor cores. TRL is measured in two ways: with `environment_factory`, which its documentation recommends, and with a
-hand-written `rollout_func` that steps all environments of a batch in threads. The contenders run in turn at each
-latency.
+All contenders use the same policy (Qwen3, 3.4 M parameters, or that of `--model`, in float32), the same multi-turn text
+environment with 0, 50 and 200 ms per step, groups of 8, 16 rollouts per train step, 32 tokens per turn, the same
+optimizer, and the same processor cores. TRL is measured in two ways: with `environment_factory`, which its
+documentation recommends, and with a hand-written `rollout_func` that steps all environments of a batch in threads. The
+contenders run in turn at each latency.
 """
 
 import json
@@ -29,6 +29,7 @@ from benchmarks.trl_contenders.base import Contender, Job, Run
 from benchmarks.trl_contenders.ours import Ours
 from benchmarks.trl_contenders.start import make_start
 from benchmarks.trl_contenders.theirs import THEIRS, Trl, TrlProcess
+from quartet.cli.parameters import PolicyOrRun
 
 WORKLOADS = Path(__file__).parent / "workloads"
 LAST_STEPS = 4
@@ -45,6 +46,7 @@ LAST_STEPS = 4
 @click.option(
     "--policy", default="runs/benchmarks/desk", show_default=True, help="Folder of the policy, made if missing."
 )
+@click.option("--model", type=PolicyOrRun(), help="Folder or name of another model, such as smollm2-135m.")
 @click.option("--trl-python", default=sys.executable, help="Python interpreter that has TRL; default: this one.")
 @results_option
 @click.option("--json", "as_json", is_flag=True)
@@ -56,12 +58,13 @@ def main(
     repetitions: int,
     cores: int,
     policy: str,
+    model: Path | None,
     trl_python: str,
     results: Path,
     as_json: bool,
 ) -> None:
     """Measure against TRL."""
-    start = make_start(Path(policy).resolve())
+    start = model.resolve() if model else make_start(Path(policy).resolve())
     milliseconds = [int(delay) for delay in delays.split(",")]
     _take_cores(cores)
     runs: dict[tuple[str, int], list[Run]] = {}

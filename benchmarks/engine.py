@@ -1,7 +1,9 @@
 """How close is the embedded engine to the machine's limit?
 
-There are four contenders: Quartet's engine, `generate` of `transformers`, vLLM if it is installed, and a hand-written
-decode loop as the limit. All have the same model (Qwen3, 3.4 M parameters), requests, cores and number of threads. The
+There are five contenders: Quartet's engine, `generate` of `transformers`, vLLM and llama.cpp's server if they are
+installed, and a hand-written decode loop as the limit. All have the same model, requests, cores, number of threads and
+precision. The model is a Qwen3 with 3.4 M parameters, or that of `--model`, for which there is no hand-written loop;
+llama.cpp needs a model of the architecture Llama, and the packages xllamacpp and gguf. The
 contenders run in turn within every repetition, so that other load affects all of them; ratios are medians over the
 repetitions. One call is prefill and decode of the whole workload, submitted at once. Finally the cost of a weight
 update is measured while 32 requests decode.
@@ -16,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from itertools import product
+from pathlib import Path
 
 import click
 import psutil
@@ -25,10 +28,12 @@ from benchmarks.engine_contenders import base
 from benchmarks.engine_contenders.bare_loop import BareLoop
 from benchmarks.engine_contenders.base import Contender, Workload
 from benchmarks.engine_contenders.generate import Generate
+from benchmarks.engine_contenders.llama_cpp import LlamaCpp
 from benchmarks.engine_contenders.ours import Ours
 from benchmarks.engine_contenders.swap import swap_costs
 from benchmarks.engine_contenders.transport import transport_ms_p50
 from benchmarks.engine_contenders.vllm import Vllm
+from quartet.cli.parameters import PolicyOrRun
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
@@ -52,6 +57,7 @@ Cells = dict[str, dict[str, float]]
 @click.option(
     "--clock", default="wall", type=click.Choice(list(CLOCKS)), show_default=True, help="cpu counts all threads."
 )
+@click.option("--model", type=PolicyOrRun(), help="Folder or name of a model, such as smollm2-135m.")
 @click.option("--quick", is_flag=True, help="Only check that everything works, with a smaller run.")
 @click.option("--json", "as_json", is_flag=True)
 def main(
@@ -62,6 +68,7 @@ def main(
     new_tokens: int,
     repetitions: int,
     clock: str,
+    model: Path | None,
     quick: bool,
     as_json: bool,
 ) -> None:
@@ -73,7 +80,7 @@ def main(
     for dtype, thread_count in product(dtypes.split(","), map(int, threads.split(","))):
         torch.set_num_threads(thread_count)
         os.sched_setaffinity(0, range(thread_count))  # inherited by threads and processes that start later
-        with contenders(DTYPES[dtype], thread_count, max(map(int, concurrent.split(",")))) as all_of_them:
+        with contenders(model, DTYPES[dtype], thread_count, max(map(int, concurrent.split(",")))) as all_of_them:
             for name, count in cases(workloads.split(","), list(map(int, concurrent.split(",")))):
                 cell = compare(all_of_them, name, count, new_tokens, repetitions, CLOCKS[clock])
                 cells[f"{name}/{count}/{dtype}/{thread_count}"] = cell
@@ -81,7 +88,7 @@ def main(
                 click.echo(f"{name:13} {count:3} {dtype:8} {thread_count}  {figures}")
             transport = transport_ms_p50(next(c for c in all_of_them if isinstance(c, Ours)), 10 if quick else 200)
     os.sched_setaffinity(0, cores)
-    swap = swap_costs(DTYPES[dtypes.split(",")[0]], 1, 8 if quick else 32, 1 if quick else 3)
+    swap = swap_costs(base.loader(model), DTYPES[dtypes.split(",")[0]], 1, 8 if quick else 32, 1 if quick else 3)
     result = summary(cells) | swap | {"transport_ms_p50": round(transport, 3), "clock": clock, "cells": cells}
     result["load_average_1min"] = round(psutil.getloadavg()[0], 2)
     click.echo(json.dumps(result) if as_json else "\n".join(f"{k:32} {v}" for k, v in result.items() if k != "cells"))
@@ -93,19 +100,24 @@ def cases(workloads: list[str], concurrent: list[int]) -> list[tuple[str, int]]:
 
 
 @contextmanager
-def contenders(dtype: torch.dtype, threads: int, slots: int) -> Iterator[list[Contender]]:
+def contenders(folder: Path | None, dtype: torch.dtype, threads: int, slots: int) -> Iterator[list[Contender]]:
     """Yield all contenders that can run here, each with its own model; the weights are equal."""
-    everybody: list[Contender] = [
-        Generate(base.tiny_model(dtype)),
-        BareLoop(base.tiny_model(dtype)),
-        Ours(base.tiny_model(dtype), threads, slots),
-    ]
+    load = base.loader(folder)
+    everybody: list[Contender] = [Generate(load(dtype)), Ours(load(dtype), threads, slots)]
+    if folder is None:
+        everybody.append(BareLoop(load(dtype)))
     with ExitStack() as stack:
+        if folder and importlib.util.find_spec("xllamacpp"):
+            from benchmarks.engine_contenders import gguf_file
+
+            file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model.gguf"
+            if gguf_file.write(load(dtype), folder, file):
+                everybody.append(LlamaCpp(file, threads, slots))
         if importlib.util.find_spec("vllm"):
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            model = base.tiny_model(dtype)
-            model.save_pretrained(folder)
-            everybody.append(Vllm(model, folder, threads))
+            copy = stack.enter_context(tempfile.TemporaryDirectory())
+            model = load(dtype)
+            model.save_pretrained(copy)
+            everybody.append(Vllm(model, copy, threads))
         for contender in everybody:
             stack.enter_context(closing(contender))
         yield everybody
@@ -158,11 +170,16 @@ def summary(cells: Cells) -> dict[str, float | None]:
     result = {
         "ratio_to_generate": _mean(cells, "distinct", "generate"),
         "ratio_to_vllm": _mean(cells, "distinct", "vllm"),
+        "ratio_to_llama_cpp": _mean(cells, "distinct", "llama_cpp"),
         "ratio_to_bare_loop": _mean(cells, "distinct", "bare_loop"),
         "ratio_to_generate_shared_prompt": _mean(cells, "shared", "generate"),
         "ratio_to_generate_multi_turn": _mean(cells, "conversations", "generate"),
     }
-    limits = [cell["bare_loop"] / cell["generate"] for key, cell in cells.items() if key.startswith("distinct/64/")]
+    limits = [
+        cell["bare_loop"] / cell["generate"]
+        for key, cell in cells.items()
+        if key.startswith("distinct/64/") and "bare_loop" in cell
+    ]
     return result | {"bare_loop_to_generate_64": round(statistics.geometric_mean(limits), 3) if limits else None}
 
 

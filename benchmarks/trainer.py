@@ -6,7 +6,7 @@ The contenders take turns, each in a process of its own that keeps freed memory.
 other load disturbs less than with a clock.
 
 Limits of the comparison:
-- There is one model size, a Qwen3 with 3.4 M parameters in float32, and one thread.
+- The model is a Qwen3 with 3.4 M parameters, or that of `--model`, in float32, with one thread.
 - The turns of TRL and of Quartet include advantages; TRL's also include rewards and decoding of tokens into text, and
   Quartet's include packing of calls into sequences. The bare loop starts from sequences with advantages.
 - On a CPU, TRL applies the output head at every position, those of prompts and padding included. Its code that leaves
@@ -19,6 +19,7 @@ import json
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -26,6 +27,7 @@ import click
 from benchmarks.trainer_contenders.base import Spent, new_model
 from benchmarks.trainer_contenders.batches import BATCHES, attention_pairs, prepared
 from benchmarks.trainer_contenders.process import contenders
+from quartet.cli.parameters import PolicyOrRun
 from quartet.train.packing.branches import Branch
 
 NAMES = {
@@ -79,20 +81,24 @@ def _names(context: click.Context, option: click.Parameter, batches: str) -> lis
 @click.option(
     "--batches", default=",".join(BATCHES), show_default=True, callback=_names, help="Names, separated by commas."
 )
+@click.option("--model", type=PolicyOrRun(), help="Folder or name of a model, such as smollm2-135m.")
 @click.option("--json", "as_json", is_flag=True)
-def main(repetitions: int, rollouts: int, batches: list[str], as_json: bool) -> None:
+def main(repetitions: int, rollouts: int, batches: list[str], model: Path | None, as_json: bool) -> None:
     """Measure train steps."""
-    costs = {batch: measure(batch, rollouts, repetitions) for batch in batches}
+    costs = {batch: measure(batch, rollouts, repetitions, model) for batch in batches}
     result = ratios(costs) | {
-        "batches": {batch: sizes(prepared(BATCHES[batch](rollouts)), of_batch) for batch, of_batch in costs.items()}
+        "batches": {
+            batch: sizes(prepared(BATCHES[batch](rollouts)), of_batch, new_model(model))
+            for batch, of_batch in costs.items()
+        }
     }
     click.echo(json.dumps(result) if as_json else json.dumps(result, indent=2))
 
 
-def measure(batch: str, rollouts: int, repetitions: int) -> dict[str, list[Spent]]:
+def measure(batch: str, rollouts: int, repetitions: int, policy: Path | None = None) -> dict[str, list[Spent]]:
     """Return the cost of each contender's train steps, which take turns; the first is a warm-up."""
     found: dict[str, list[Spent]] = {name: [] for name in NAMES[batch]}
-    with contenders(NAMES[batch], batch, rollouts) as everybody:
+    with contenders(NAMES[batch], batch, rollouts, policy) as everybody:
         for repetition in range(repetitions + 1):
             for place in range(len(everybody)):
                 contender = everybody[(place + repetition) % len(everybody)]
@@ -118,7 +124,7 @@ def ratios(costs: Costs) -> dict[str, Any]:
     return result
 
 
-def sizes(branches: Sequence[Branch], costs: Mapping[str, Sequence[Spent]]) -> dict[str, Any]:
+def sizes(branches: Sequence[Branch], costs: Mapping[str, Sequence[Spent]], model: Any) -> dict[str, Any]:
     """Return sizes of the batch, each contender's cost, and the share of our time that the matrix products alone would
     take."""
     nodes = {branch.ids_L[: end + 1].tobytes() for branch in branches for end in range(branch.num_tokens)}
@@ -126,8 +132,8 @@ def sizes(branches: Sequence[Branch], costs: Mapping[str, Sequence[Spent]]) -> d
     seconds = {
         name: round(statistics.median(one.processor_seconds for one in of_name), 3) for name, of_name in costs.items()
     }
-    gflop = gigaflop(len(nodes), trained, attention_pairs(branches))
-    rate = gigaflop_per_second()
+    gflop = gigaflop(model, len(nodes), trained, attention_pairs(branches))
+    rate = gigaflop_per_second(model.config.hidden_size, model.config.intermediate_size)
     return {
         "sequence_tokens": sum(branch.num_tokens for branch in branches),
         "distinct_tokens": len(nodes),
@@ -140,10 +146,9 @@ def sizes(branches: Sequence[Branch], costs: Mapping[str, Sequence[Spent]]) -> d
     }
 
 
-def gigaflop(tokens: int, trained: int, pairs: int) -> dict[str, float]:
+def gigaflop(model: Any, tokens: int, trained: int, pairs: int) -> dict[str, float]:
     """Return the billions of floating-point operations in a train step's matrix products, forward and backward, by
     part."""
-    model = new_model()
     layers = sum(weight.numel() for weight in model.model.layers.parameters() if weight.ndim == 2)
     config = model.config
     of_heads = config.num_hidden_layers * config.num_attention_heads * config.head_dim
@@ -154,14 +159,14 @@ def gigaflop(tokens: int, trained: int, pairs: int) -> dict[str, float]:
     }
 
 
-def gigaflop_per_second() -> float:
+def gigaflop_per_second(columns: int = 256, rows: int = 512) -> float:
     """Return the speed of one product of 4,096 tokens with a matrix of the MLP, by the faster library."""
     import torch
 
     from quartet.policy.linear import linear
 
     torch.set_num_threads(1)
-    x_TD, weight_ED = torch.randn(4096, 256), torch.randn(512, 256)
+    x_TD, weight_ED = torch.randn(4096, columns), torch.randn(rows, columns)
     linear(x_TD, weight_ED)
     started = time.process_time()
     for _ in range(40):

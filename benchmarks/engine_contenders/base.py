@@ -1,15 +1,21 @@
 """Interface of the contenders, and their workloads."""
 
 import random
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from msgspec import Struct
 from transformers import PreTrainedModel
 
+from quartet.policy.load import load_model
 from quartet.policy.model import make_model
 
+Loader = Callable[[torch.dtype], PreTrainedModel]
+"""Function that makes a model of its own for each contender, with equal weights."""
 VOCAB_SIZE = 4096
+"""Ids of the prompts; a model may have more."""
 MAX_CONTEXT_TOKENS = 1024
 
 
@@ -49,6 +55,13 @@ def tiny_model(dtype: torch.dtype) -> PreTrainedModel:
         VOCAB_SIZE, hidden_size=256, num_layers=4, num_heads=4, num_kv_heads=2, intermediate_size=512
     )
     return model.to(dtype)
+
+
+def loader(folder: Path | None) -> Loader:
+    """Return the loader of the model in a folder; without one, of the small model."""
+    if folder is None:
+        return tiny_model
+    return lambda dtype: load_model(folder).to(dtype)  # pyright: ignore[reportArgumentType]
 
 
 def distinct(concurrent: int, prompt_tokens: int, new_tokens: int, seed: str) -> Workload:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from msgspec import Struct
 
-from benchmarks.engine_contenders.base import MAX_CONTEXT_TOKENS, VOCAB_SIZE, distinct, tiny_model
+from benchmarks.engine_contenders.base import MAX_CONTEXT_TOKENS, VOCAB_SIZE, Loader, distinct
 from quartet.config import Engine
 from quartet.engine.base import GenerateRequest
 from quartet.engine.torch_engine import TorchEngine
@@ -31,16 +31,16 @@ class Costs(Struct, frozen=True):
     """Tokens sampled per second, from the first load to the end of the last pause."""
 
 
-def swap_costs(dtype: torch.dtype, threads: int, concurrent: int, loads: int) -> dict[str, float]:
-    """Return the costs for the model with 3.4 M parameters and `concurrent` requests in flight.
+def swap_costs(load: Loader, dtype: torch.dtype, threads: int, concurrent: int, loads: int) -> dict[str, float]:
+    """Return the costs for the loaded model and `concurrent` requests in flight.
 
     `recompute_to_keep` is a ratio of tokens per second.
     """
     with tempfile.TemporaryDirectory() as folder:
-        policies = [_publish(Path(folder) / str(seed), seed) for seed in range(2)]
+        policies = [_publish(load, Path(folder) / str(seed), seed) for seed in range(2)]
         measured = {
             kv_cache_on_weight_update: asyncio.run(
-                _measure(kv_cache_on_weight_update, dtype, threads, concurrent, policies * loads)
+                _measure(load, kv_cache_on_weight_update, dtype, threads, concurrent, policies * loads)
             )
             for kv_cache_on_weight_update in ("keep", "recompute")
         }
@@ -54,6 +54,7 @@ def swap_costs(dtype: torch.dtype, threads: int, concurrent: int, loads: int) ->
 
 
 async def _measure(
+    load: Loader,
     kv_cache_on_weight_update: Literal["keep", "recompute"],
     dtype: torch.dtype,
     threads: int,
@@ -66,7 +67,7 @@ async def _measure(
         threads=threads,
         kv_cache_on_weight_update=kv_cache_on_weight_update,
     )
-    engine = TorchEngine(tiny_model(dtype), 0, config)
+    engine = TorchEngine(load(dtype), 0, config)
     counters, loop = engine.counters, asyncio.get_running_loop()
     tasks = [asyncio.create_task(_keep_busy(engine, prompt)) for prompt in distinct(concurrent, 256, 1, "swap").prompts]
     while counters.generated_tokens < 4 * concurrent:  # noqa: ASYNC110
@@ -97,9 +98,9 @@ async def _keep_busy(engine: TorchEngine, prompt: list[int]) -> None:
         number += 1
 
 
-def _publish(folder: Path, seed: int) -> Path:
+def _publish(load: Loader, folder: Path, seed: int) -> Path:
     """Publish a policy as a trainer does, one train step after the model of all contenders; return its folder."""
-    model: Any = tiny_model(torch.float32)
+    model: Any = load(torch.float32)
     noise = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():

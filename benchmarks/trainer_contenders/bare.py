@@ -10,12 +10,13 @@ what the library contributes.
 """
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from transformers import AttentionInterface, Qwen3ForCausalLM
+from transformers import AttentionInterface
 
 from benchmarks.trainer_contenders.base import (
     CLIP_HIGH,
@@ -43,8 +44,8 @@ class Packed(NamedTuple):
     advantages_T: torch.Tensor
 
 
-def train(turns: Turns, branches: Sequence[Branch], *, faster_library: bool) -> None:
-    model = new_model()
+def train(turns: Turns, branches: Sequence[Branch], policy: Path | None = None, *, faster_library: bool) -> None:
+    model = new_model(policy)
     model.config._attn_implementation = NAME
     if faster_library:
         train_by_the_faster_library(model)
@@ -101,7 +102,7 @@ def packed(sequences: Sequence[Branch]) -> Packed:
     return Packed(ids_1L, positions_1L, lengths, *rest)
 
 
-def loss(model: Qwen3ForCausalLM, batch: Packed) -> torch.Tensor:
+def loss(model: Any, batch: Packed) -> torch.Tensor:
     no_mask = torch.empty(1, 1, 0, 0)  # transformers makes no mask of its own then
     hidden_1LD = model.model(
         input_ids=batch.ids_1L,

@@ -4,11 +4,11 @@ import sys
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
-from transformers import Qwen3ForCausalLM
 
+from quartet.policy.load import load_model
 from quartet.policy.model import make_model
 
 VOCABULARY = 4096
@@ -51,8 +51,11 @@ class Turns:
         self._connection.send(spent)
 
 
-def new_model() -> Qwen3ForCausalLM:
-    """Return a Qwen3 with 3.4 M parameters in float32, in the sizes of `benchmarks.against_trl`."""
+def new_model(policy: Path | None = None) -> Any:
+    """Return the model in the folder `policy`; without one a Qwen3 with 3.4 M parameters in float32, in the sizes of
+    `benchmarks.against_trl`."""
+    if policy is not None:
+        return load_model(policy).train()
     return make_model(VOCABULARY, hidden_size=256, num_layers=4, num_heads=4, num_kv_heads=2, intermediate_size=512)
 
 

@@ -4,6 +4,7 @@ A turn starts from the rollouts' records. So it includes packing, advantages, lo
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 from benchmarks.trainer_contenders.base import (
     CLIP_HIGH,
@@ -33,8 +34,8 @@ RECIPE = {
 }
 
 
-def train(turns: Turns, batch: Batch, *, apart: bool) -> None:
-    learner, number = Learner(new_model(), parse_recipe(RECIPE, "benchmarks.trainer")), 0
+def train(turns: Turns, batch: Batch, policy: Path | None = None, *, apart: bool) -> None:
+    learner, number = Learner(new_model(policy), parse_recipe(RECIPE, "benchmarks.trainer")), 0
     while True:
         turns.begin()
         number += 1

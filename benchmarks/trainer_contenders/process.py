@@ -25,11 +25,11 @@ ENVIRONMENT = {
 class Contender:
     """Process that trains the same batch again and again, one train step per turn."""
 
-    def __init__(self, name: str, batch: str, rollouts: int) -> None:
+    def __init__(self, name: str, batch: str, rollouts: int, policy: Path | None) -> None:
         self.name = name
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(name, batch, rollouts, theirs), daemon=True)
+        self._process = context.Process(target=_serve, args=(name, batch, rollouts, policy, theirs), daemon=True)
         self._process.start()
         theirs.close()
 
@@ -48,10 +48,12 @@ class Contender:
 
 
 @contextmanager
-def contenders(names: Sequence[str], batch: str, rollouts: int) -> Iterator[list[Contender]]:
-    """Start a process for each name; end them afterwards."""
+def contenders(
+    names: Sequence[str], batch: str, rollouts: int, policy: Path | None = None
+) -> Iterator[list[Contender]]:
+    """Start a process for each name, which trains the model in `policy`; end them afterwards."""
     os.environ |= ENVIRONMENT
-    started = [Contender(name, batch, rollouts) for name in names]
+    started = [Contender(name, batch, rollouts, policy) for name in names]
     try:
         yield started
     finally:
@@ -59,7 +61,7 @@ def contenders(names: Sequence[str], batch: str, rollouts: int) -> Iterator[list
             one.close()
 
 
-def _serve(name: str, of_batch: str, rollouts: int, connection: Connection) -> None:
+def _serve(name: str, of_batch: str, rollouts: int, policy: Path | None, connection: Connection) -> None:
     import torch
 
     from quartet.native.memory_allocator import keep_freed_memory
@@ -71,12 +73,12 @@ def _serve(name: str, of_batch: str, rollouts: int, connection: Connection) -> N
         from benchmarks.trainer_contenders import trl
 
         with Path(os.devnull).open("w") as nowhere, redirect_stderr(nowhere):
-            trl.train(turns, batch)
+            trl.train(turns, batch, policy)
     elif name.startswith("bare"):
         from benchmarks.trainer_contenders import bare
 
-        bare.train(turns, prepared(batch), faster_library=name == "bare_faster_library")
+        bare.train(turns, prepared(batch), policy, faster_library=name == "bare_faster_library")
     else:
         from benchmarks.trainer_contenders.ours import train
 
-        train(turns, batch, apart=name == "leaves")
+        train(turns, batch, policy, apart=name == "leaves")

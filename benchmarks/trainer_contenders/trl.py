@@ -9,6 +9,7 @@ these out needs Triton, and so a GPU.
 
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
@@ -35,15 +36,15 @@ from quartet.types import Batch
 MANY = 1_000_000
 
 
-def train(turns: Turns, batch: Batch) -> None:
+def train(turns: Turns, batch: Batch, policy: Path | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        new_trainer(turns, batch, folder).train()
+        new_trainer(turns, batch, folder, policy).train()
 
 
-def new_trainer(turns: Turns, batch: Batch, folder: str) -> GRPOTrainer:
+def new_trainer(turns: Turns, batch: Batch, folder: str, policy: Path | None = None) -> GRPOTrainer:
     branches = prepared(batch)
     return GRPOTrainer(
-        model=new_model(),
+        model=new_model(policy),
         args=_arguments(folder, batch, branches),
         train_dataset=Dataset.from_list([{"prompt": "3"}] * len(branches)),
         processing_class=_tokenizer(),
