@@ -8,6 +8,7 @@ from quartet.config.section import Positive, Section
 from quartet.env.base import Env, Environment
 from quartet.env.extra import import_extra
 from quartet.env.spiel.session import OpenSpielSession, Opponent
+from quartet.env.turns import check_players
 from quartet.errors import ConfigError, nearest
 
 EXPLORATION = 2.0
@@ -45,12 +46,7 @@ class OpenSpiel(Environment):
 
     @classmethod
     def check(cls, settings: Any, recipe: Recipe) -> None:
-        loop = recipe.rollout.loop.name
-        if (settings.players > 1) != (loop == "alternate"):
-            raise ConfigError(
-                f"env.players is {settings.players} and rollout.loop is {loop!r}",
-                "several players need the loop 'alternate', and a single player any other",
-            )
+        check_players(settings.players, recipe)
 
     def families(self) -> list[str]:
         return self.settings.games

@@ -7,6 +7,7 @@ from quartet.config.section import Positive, Section
 from quartet.env.base import Env, Environment
 from quartet.env.extra import import_extra
 from quartet.env.own_random import OwnRandom
+from quartet.env.turns import TurnOrder, check_players
 from quartet.errors import ConfigError, RewardError, nearest
 from quartet.types import Observation, Outcome, StepResult, TakenAction, Task, Text
 
@@ -40,14 +41,11 @@ class TextArena(Environment):
 
     @classmethod
     def check(cls, settings: Any, recipe: Recipe) -> None:
-        loop = recipe.rollout.loop.name
-        if (settings.players > 1) != (loop == "alternate"):
+        check_players(settings.players, recipe)
+        if not settings.history and recipe.rollout.loop.name != "append":
             raise ConfigError(
-                f"env.players is {settings.players} and rollout.loop is {loop!r}",
-                "several players need the loop 'alternate', and a single player any other",
+                f"the loop {recipe.rollout.loop.name!r} shows no earlier observations", "set env.history = true"
             )
-        if not settings.history and loop != "append":
-            raise ConfigError(f"the loop {loop!r} shows no earlier observations", "set env.history = true")
 
     def families(self) -> list[str]:
         return self.settings.ids
@@ -89,8 +87,7 @@ class TextArenaSession:
         if self._players > 1:
             self._game.state.error_allowance = 0  # a second attempt would be taken for the next player's move
         self._read: list[list[str]] = [[] for _ in range(self._players)]
-        self._seats: list[int] = []
-        self._moves = 0
+        self._order, self._moves = TurnOrder(task.family, self._players), 0
         return self._observe()
 
     def step(self, action: str) -> StepResult:
@@ -121,23 +118,15 @@ class TextArenaSession:
             raise RewardError(f"{self._task.family} ended without rewards", "report it to TextArena")
         if self._players == 1:
             return float(rewards[0]), {"success": rewards[0] >= 1}
-        seats = [*self._seats, *(player for player in range(self._players) if player not in self._seats)]
-        return 0.0, {"rewards": [float(rewards[player]) for player in seats]}
+        return 0.0, {"rewards": [float(rewards[player]) for player in self._order.sort(range(self._players))]}
 
     def _observe(self, *, invalid: bool = False) -> Observation:
         """Return what the player reads whose turn it is; the complaint about an invalid move is the error."""
         player, messages = self._game.get_observation()
-        self._seat(player)
+        self._order.expect(player, self._moves)
         texts = [text if sender < 0 else f"Player {sender}: {text}" for sender, text, _ in messages]
         error = texts.pop() if invalid and texts else ""
         read = self._read[player]
         read += texts
         shown = read if self._environment.settings.history else texts
         return Observation(goal="", text="\n".join(shown), error=error)
-
-    def _seat(self, player: int) -> None:
-        """Raise `ConfigError` unless the players take turns in the order in which they began."""
-        if len(self._seats) < self._players and player not in self._seats:
-            self._seats.append(player)
-        if self._seats[self._moves % self._players :][:1] != [player]:
-            raise ConfigError(f"the players of {self._task.family} do not strictly take turns", "choose another game")

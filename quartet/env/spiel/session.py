@@ -7,6 +7,7 @@ from typing import Any
 
 from quartet.actions.error import ActionError
 from quartet.env.gym.actions import ActionReader
+from quartet.env.turns import TurnOrder
 from quartet.errors import ConfigError
 from quartet.types import Observation, Outcome, StepResult, TakenAction, Task, Text
 
@@ -35,8 +36,7 @@ class OpenSpielSession:
         self._opponent = self._make_opponent(self._game, self._draw)
         self._state = self._game.new_initial_state()
         self._seats = list(range(count)) if self._policies > 1 else [task.seed % count]
-        self._order: list[int] = []
-        self._moves = 0
+        self._order, self._moves = TurnOrder(task.family, self._policies), 0
         self._advance()
         return self._observe()
 
@@ -69,15 +69,8 @@ class OpenSpielSession:
             elif player not in self._seats:
                 self._state.apply_action(self._opponent(self._state))
             else:
-                self._seat(player)
+                self._order.expect(player, self._moves)
                 return
-
-    def _seat(self, player: int) -> None:
-        """Raise `ConfigError` unless several policies take turns in the order in which they began."""
-        if len(self._order) < self._policies and player not in self._order:
-            self._order.append(player)
-        if self._order[self._moves % self._policies :][:1] != [player]:
-            raise ConfigError(f"the players of {self._task.family} do not strictly take turns", "choose another game")
 
     def _reader(self) -> ActionReader:
         names = [self._state.action_to_string(action) for action in self._state.legal_actions()]
@@ -101,11 +94,8 @@ class OpenSpielSession:
 
     def _ended(self, rewards: list[float], taken: TakenAction) -> StepResult:
         """Return the end of a game with the reward of the policy, or the rewards of all in the order of their turns."""
-        reward, info = 0.0, {"rewards": [rewards[player] for player in [*self._order, *self._idle()]]}
+        reward, info = 0.0, {"rewards": [rewards[player] for player in self._order.sort(self._seats)]}
         if self._policies == 1:
             reward = rewards[self._seats[0]]
             info = {"success": reward > 0}
         return StepResult(observation=self._observe(), reward=reward, terminated=True, info=info, actions=[taken])
-
-    def _idle(self) -> list[int]:
-        return [player for player in self._seats if player not in self._order]
