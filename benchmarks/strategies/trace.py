@@ -12,7 +12,7 @@ class Main(TableStrategy):
     """24 tasks of four presses; the third one decides, with a chance from Beta(0.3, 0.3). Eight rollouts per group."""
 
     trace = ("control.allocator=trace", "credit.name=tree_rl")
-    common = (*GRPO, "train.learning_rate=0.2")
+    common = (*GRPO, "train.learning_rate=3.2")
     arms: ClassVar = {
         "uniform": [],
         "trace": [*trace],
