@@ -90,10 +90,10 @@ class Colours:
 
 
 class Teacher(Engine):
-    """Engine that gives the right answer of one session."""
+    """Engine that gives the right answer of one session, as if the policy `version` had sampled it."""
 
-    def __init__(self, session: Colours, renderer: Renderer) -> None:
-        self._session, self._renderer = session, renderer
+    def __init__(self, session: Colours, renderer: Renderer, version: int) -> None:
+        self._session, self._renderer, self._version = session, renderer, version
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
         ids = self._renderer.response(self._session.answer)
@@ -102,14 +102,14 @@ class Teacher(Engine):
             token_ids=ids,
             logprobs=[-1.0] * count,
             entropies=[1.0] * count,
-            versions=[0] * count,
+            versions=[self._version] * count,  # tokens of an older one would not be trained
             finish_reason=FinishReason.STOP,
         )
 
     async def abort(self, request_id: str) -> None: ...
 
     async def version(self) -> int:
-        return 0
+        return self._version
 
     async def close(self) -> None: ...
 
@@ -169,7 +169,7 @@ class Memory:
 
     async def _play(self, task: Task, number: int, taught: bool) -> Trajectory:
         session = Colours(self._turns)
-        engine = Teacher(session, self._renderer) if taught else self._engine
+        engine = Teacher(session, self._renderer, self.version) if taught else self._engine
         name = f"{self.version}/{task.seed}/{number}"
         sampling = Sampling(seed=random.Random(f"{self._recipe.seed}/{name}").getrandbits(31))
         model = ModelClient(engine, self._renderer, sampling=sampling, conversation=name)

@@ -30,7 +30,7 @@ from quartet.recipe.file import apply_override, parse_recipe
 SLIDING, INTERVAL = "sliding", "interval"
 TURNS = 20
 GROUPS, ROLLOUTS_PER_GROUP = 2, 8
-LESSONS = 40
+LESSONS = 60
 """Train steps of imitation, in turn with the two histories."""
 TAUGHT_SEEDS = 2_000_000
 """First seed of the imitated tasks."""

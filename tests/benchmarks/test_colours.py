@@ -44,4 +44,6 @@ async def test_both_histories_show_the_answer_and_train_the_tokens_of_their_bran
     await memory.train(groups)
     ids = [call.prompt_ids + call.response_ids for call in first.calls]
     assert memory.trained_tokens == 2 * sum(len(ids[last - 1]) for last in branches)
+    (second,) = (group.members[0].trajectory for group in await memory.play([8], 1, taught=True))
+    assert {version for call in second.calls for version in call.response.versions} == {1}, "of the trained policy"
     await memory.close()
