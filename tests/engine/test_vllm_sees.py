@@ -1,9 +1,5 @@
-"""A real vLLM server that reads pictures: it sees what the trainer sees, at every sync of its weights.
+"""A real vLLM server that reads pictures: it sees what the trainer sees, at every sync of its weights."""
 
-vLLM's Qwen-VL imports torchvision, which the environment of `make test-vllm` does not have: its only build is for CUDA.
-"""
-
-import importlib.util
 import os
 import random
 from collections.abc import AsyncIterator, Sequence
@@ -14,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import torch
-from engine_kinds import VLLM_ARGUMENTS, engine_recipe, needs_vllm
+from engine_kinds import VLLM_ARGUMENTS, engine_recipe, needs_vllm_with_pictures
 from PIL import Image
 
 from quartet.engine.base import GenerateRequest, GenerateResult
@@ -28,8 +24,7 @@ from quartet.types import Policy, Prompt, Sampling
 
 pytestmark = [
     pytest.mark.vllm,
-    needs_vllm,
-    pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="vLLM's Qwen-VL needs torchvision"),
+    needs_vllm_with_pictures,
     pytest.mark.timeout(900),
     pytest.mark.asyncio(loop_scope="module"),
 ]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from engine_kinds import needs_vllm
+from engine_kinds import needs_vllm_with_pictures
 
 from quartet.policy.kind.qwen_vl import PictureTokens, QwenPictures
 from quartet.policy.make_vision import make_processor, make_vision_policy
@@ -15,7 +15,7 @@ TOKENS = PictureTokens(vision_start_token_id=1, image_token_id=2, vision_end_tok
 
 
 @pytest.mark.vllm
-@needs_vllm
+@needs_vllm_with_pictures
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("kind", "patch", "least", "most"), [("qwen2_5_vl", 14, 3_136, 12_845_056), ("qwen3_vl", 16, 65_536, 16_777_216)]
