@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from quartet.errors import LeaseLostError
 from quartet.ledger.beginnings import pack_child
 from quartet.ledger.blobs import DamagedBlobError
-from quartet.ledger.growth import grow
+from quartet.ledger.growth import grow, next_round
 from quartet.manager.retention import Retention
 from quartet.report.check import check_ledger
 from quartet.types import Fork, Status
@@ -100,7 +100,7 @@ def test_a_state_that_is_deleted_while_it_is_stored_again_is_written_again(ledge
     finish_with_calls(ledger, child)
     assert ledger.disk.drop_beginnings() == 1
     with ledger.db.write() as connection:
-        grow(ledger.db, connection, parent.group_id, [packed])
+        grow(ledger.db, connection, parent.group_id, [packed], next_round(parent.group_id))
     assert ledger.trajectories.load_beginning(*ledger.rollouts.claim("w", 1, 60)) == beginning
 
 
