@@ -32,7 +32,7 @@ class Main(TableStrategy):
             *("control.rollouts_per_group=4", "credit.name=tree_rl"),
         ],
     }
-    common = (*GRPO, "train.learning_rate=0.2")
+    common = (*GRPO, "train.learning_rate=3.2")
     claims = (
         higher("BranchGRPO, two trees: more success per token than independent rollouts", "two trees", "independent"),
         higher("TreeRL's credit: more success per token than depth-wise", "two trees, tree_rl", "two trees"),
