@@ -20,7 +20,7 @@ from quartet.terminal.say import say
 from quartet.types import Task
 
 RECIPE = Path(__file__).with_name("recipe.toml")
-SEEDS = 2
+SEEDS = 4
 """Tasks of each family by default. They are few, so that reinforcement learning has something to learn."""
 
 
