@@ -96,8 +96,7 @@ def read_chat_trajectories(path: Path, env: str, renderer: Renderer) -> Iterator
 
     `env` is the name of the run's environment. The token ids are those that a rollout with the same texts would have
     recorded. They were not sampled, so they have neither log-probs nor versions. Answers that are not learned are parts
-    of prompts. Raises `ConfigError`, which names the
-    line, if a line is invalid.
+    of prompts. Raises `ConfigError`, which names the line, if a line is invalid.
     """
     open_lines: list[tuple[int, ChatLine]] = []
     for number, line in read_lines(path, ChatLine, "chat that names its task", _ADVICE):

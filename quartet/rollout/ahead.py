@@ -31,13 +31,18 @@ class Turnstile:
         ahead = ResetAhead(session)
         await ahead.prepare(attempt.lease.task)
         attempt.waits_for_turn = True
-        with attempt.watch.span(WAIT, reason="the end of a running rollout"):
-            await attempt.watch.at_work(self._free.acquire())
-        attempt.waits_for_turn = False
         try:
+            with attempt.watch.span(WAIT, reason="the end of a running rollout"):
+                await attempt.watch.at_work(self._take_turn(attempt, self._free))
             yield ahead
         finally:
-            self._free.release()
+            if not attempt.waits_for_turn:
+                self._free.release()
+
+    async def _take_turn(self, attempt: Attempt, free: asyncio.Semaphore) -> None:
+        """Wait for a turn. The attempt has it from the same tick on, even if it is cancelled before it continues."""
+        await free.acquire()
+        attempt.waits_for_turn = False
 
 
 class ResetAhead:

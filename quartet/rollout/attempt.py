@@ -34,7 +34,7 @@ class Attempt:
     session: Env | None = None
     """Session of the agent loop while it runs."""
     waits_for_turn: bool = False
-    """True while its environment is reset, and `rollout.max_running` other rollouts run."""
+    """True while it waits, with its environment reset, for one of `rollout.max_running` other rollouts to end."""
     started: float = field(default_factory=time.monotonic)
 
     @property
