@@ -31,19 +31,19 @@ def variable(rollouts: int) -> Batch:
     """Return groups of 8 with prompts of 60 tokens; responses have a median of 180 tokens and a long tail."""
     random, groups = np.random.default_rng(0), []
     for _ in range(rollouts // 8):
-        prompt = _ids(random, 60)
+        prompt = random_ids(random, 60)
         lengths = np.clip(random.lognormal(np.log(180), 0.9, 8), 16, 1000).astype(int)
-        groups.append([_single_turn(random, prompt, length) for length in lengths])
-    return _batch(groups)
+        groups.append([single_turn(random, prompt, length) for length in lengths])
+    return batch_of(groups)
 
 
 def shared_prompt(rollouts: int) -> Batch:
     """Return groups of 8 that share a prompt of 500 tokens; responses have 40 to 200 tokens."""
     random, groups = np.random.default_rng(1), []
     for _ in range(rollouts // 8):
-        prompt = _ids(random, 500)
-        groups.append([_single_turn(random, prompt, length) for length in random.integers(40, 200, 8)])
-    return _batch(groups)
+        prompt = random_ids(random, 500)
+        groups.append([single_turn(random, prompt, length) for length in random.integers(40, 200, 8)])
+    return batch_of(groups)
 
 
 def tree(rollouts: int) -> Batch:
@@ -54,14 +54,14 @@ def tree(rollouts: int) -> Batch:
     turn = RESPONSE_TOKENS + OBSERVATION_TOKENS
     length = 209 + 8 * turn - OBSERVATION_TOKENS
     for _ in range(rollouts // 32):
-        members, group = [_ids(random, length)], list[Trajectory]()
+        members, group = [random_ids(random, length)], list[Trajectory]()
         group.append(_turns(random, members[0], 0))
         for _ in range(31):
             own = RESPONSE_TOKENS + turn * int(random.integers(2))
-            members.append(np.append(members[random.integers(len(members))][:-own], _ids(random, own)))
+            members.append(np.append(members[random.integers(len(members))][:-own], random_ids(random, own)))
             group.append(_turns(random, members[-1], length - own))
         groups.append(group)
-    return _batch(groups)
+    return batch_of(groups)
 
 
 BATCHES: dict[str, Callable[[int], Batch]] = {"variable": variable, "shared_prompt": shared_prompt, "tree": tree}
@@ -79,12 +79,12 @@ def attention_pairs(branches: Sequence[Branch]) -> int:
     return sum(depths.values())
 
 
-def _ids(random: Random, count: int) -> np.ndarray:
+def random_ids(random: Random, count: int) -> np.ndarray:
     return random.integers(3, VOCABULARY, count)
 
 
-def _single_turn(random: Random, prompt: np.ndarray, length: int) -> Trajectory:
-    return _trajectory(random, [_call(prompt, _ids(random, length))])
+def single_turn(random: Random, prompt: np.ndarray, length: int) -> Trajectory:
+    return _trajectory(random, [_call(prompt, random_ids(random, length))])
 
 
 def _turns(random: Random, ids_L: np.ndarray, borrowed: int) -> Trajectory:
@@ -115,7 +115,7 @@ def _trajectory(random: Random, calls: list[Call]) -> Trajectory:
     )
 
 
-def _batch(groups: Sequence[Sequence[Trajectory]]) -> Batch:
+def batch_of(groups: Sequence[Sequence[Trajectory]]) -> Batch:
     numbered = [
         Group(
             group_id=number,

@@ -12,6 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from quartet.errors import ConfigError
+from quartet.train.gpu.token_scores import FusedTokenScores
 from quartet.train.kernel.layer_ops import TokenScores, layer_kernels
 from quartet.train.packing.attention import attending_by_branch
 from quartet.train.packing.microbatch import Microbatch
@@ -55,6 +56,10 @@ def _of_tokens(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return log-probs and entropies `[T]`."""
     targets_T, temperatures_T = microbatch.targets_T, microbatch.temperatures_T
+    if logits_TV.is_cuda:
+        logprobs_T, entropies_T = FusedTokenScores.apply(logits_TV, targets_T, temperatures_T)
+        return logprobs_T, entropies_T if entropy_gradient else entropies_T.detach()
+    logits_TV = logits_TV.float()
     library = layer_kernels(logits_TV)
     if library is not None:
         logprobs_T, entropies_T = TokenScores.apply(logits_TV, targets_T, temperatures_T, library)
@@ -74,7 +79,7 @@ def forward(
     The pass goes through the model's own `forward`, since FSDP gathers and shards weights there.
     """
     with arguments(model, microbatch, sight) as given, _head_at(model, microbatch.sources_T) as hidden:
-        logits_TV = model(**given).logits.float()
+        logits_TV = model(**given).logits
     return logits_TV, hidden[0]
 
 

@@ -19,11 +19,18 @@ class TrainedLinear(torch.nn.Linear):
 
 
 def train_by_the_faster_library(model: torch.nn.Module) -> None:
-    """Turn every plain linear layer of the model into a `TrainedLinear`. Parameters, their names and tied weights do
-    not change."""
+    """Turn every plain linear layer of a model on a CPU into a `TrainedLinear`. Parameters, their names and tied
+    weights do not change."""
+    if not on_cpu(model):
+        return
     for module in model.modules():
         if type(module) is torch.nn.Linear:
             module.__class__ = TrainedLinear
+
+
+def on_cpu(model: torch.nn.Module) -> bool:
+    """Return whether all parameters of the model are on a CPU."""
+    return all(parameter.device.type == "cpu" for parameter in model.parameters())
 
 
 def product(x: torch.Tensor, weight_ED: torch.Tensor, bias_E: torch.Tensor | None) -> torch.Tensor:

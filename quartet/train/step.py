@@ -22,6 +22,7 @@ from quartet.train.activation_checkpointing import checkpoint_layers
 from quartet.train.aggregation import COMPARED
 from quartet.train.assign import Passes
 from quartet.train.critic.base import Critic
+from quartet.train.gpu.compiled_layers import compile_layers
 from quartet.train.loss.base import LossInput
 from quartet.train.loss_input import loss_input, of_all_ranks
 from quartet.train.metrics.gap import add_up, gap_means, gap_sums
@@ -80,6 +81,8 @@ class Learner:
         for policy in (model, *frozen.values()):
             torch.nn.Module.to(policy, device)
         model.eval()  # dropout would add noise to the ratio of new to old probability
+        for policy in (model, *frozen.values()):
+            compile_layers(policy)
         if recipe.train.activation_checkpointing:
             checkpoint_layers(model)
         self.critic: Critic | None = None

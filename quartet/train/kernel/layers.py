@@ -7,6 +7,7 @@ import torch
 from transformers.activations import SiLUActivation
 
 from quartet.train.kernel.layer_ops import Gated, Norm, layer_kernels
+from quartet.train.linear import on_cpu
 
 NORMS = frozenset(
     {"LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen2_5_VLRMSNorm", "Qwen3RMSNorm", "Qwen3VLTextRMSNorm"}
@@ -35,8 +36,10 @@ class KernelGate(torch.nn.Module):
 
 
 def train_by_kernels(model: torch.nn.Module) -> None:
-    """Give the norms and gates of the known classes the forward pass of this file. Parameters and their names do not
-    change."""
+    """Give the norms and gates of the known classes the forward pass of this file, if they are on a CPU. Parameters and
+    their names do not change."""
+    if not on_cpu(model):
+        return
     for module in model.modules():
         forward = _kernel_for(module)
         if forward is not None:

@@ -1,9 +1,10 @@
 """Attention over packed branches: the only layer of a decoder in which the tokens of a branch affect each other.
 
-On a CPU a kernel attends along the tree of the branches, so that attention for a shared prefix is computed once.
-Without the kernel, queries, keys and values of the packed row are gathered branch by branch, with a shared prefix
-repeated for each branch, and one of the equal outputs for the prefix is kept. The other layers compute a shared prefix
-once in both cases. Its gradient is the sum over the branches, as if each branch had its own row.
+On a CPU a kernel attends along the tree of the branches, so that attention for a shared prefix is computed once. On a
+GPU, in bfloat16, FlashAttention does (`quartet.train.gpu.flash_attention`). Otherwise, queries, keys and values of the
+packed row are gathered branch by branch, with a shared prefix repeated for each branch, and one of the equal outputs
+for the prefix is kept. The other layers compute a shared prefix once in all cases. Its gradient is the sum over the
+branches, as if each branch had its own row.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,11 +15,12 @@ import torch
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from quartet.train.gpu.flash_attention import attend_flash, can_flash
 from quartet.train.kernel.tree_attention import attend_tree, tree_kernel
 from quartet.train.packing.microbatch import Microbatch
 from quartet.train.packing.tree import Tree
 
-NAME = "quartet_branches"
+NAME, FLASH_NAME = "quartet_branches", "quartet_flash"
 FULL_ATTENTION = frozenset({"llama", "qwen3_vl_text"})
 """Model types whose configuration does not list the attention of each layer, although all layers have full
 attention."""
@@ -59,6 +61,7 @@ def _by_branch(packed_1HLd: torch.Tensor, columns_SM: torch.Tensor) -> torch.Ten
 
 
 AttentionInterface.register(NAME, attend)
+AttentionInterface.register(FLASH_NAME, attend_flash)
 
 
 def attends_everywhere(model: PreTrainedModel) -> bool:
@@ -75,10 +78,8 @@ def attends_everywhere(model: PreTrainedModel) -> bool:
 
 
 def gathers_branches(model: PreTrainedModel) -> bool:
-    """Return whether attention gathers the tokens of each branch, for want of a kernel."""
-    config = _decoder_config(model)
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return tree_kernel(head_dim, model.dtype, model.device) is None
+    """Return whether attention gathers keys and values of each branch, for want of a kernel that follows the tree."""
+    return tree_kernel(_head_dim(model), model.dtype, model.device) is None
 
 
 @contextmanager
@@ -88,13 +89,20 @@ def attending_by_branch(model: PreTrainedModel, microbatch: Microbatch) -> Itera
     if microbatch.tree is None:
         yield {}
         return
-    config = _decoder_config(model)
-    before, config._attn_implementation = config._attn_implementation, NAME
+    config, device, tree = _decoder_config(model), microbatch.ids_BL.device, microbatch.tree
+    flash = can_flash(_head_dim(model), microbatch.compute_dtype, device)
+    before, config._attn_implementation = config._attn_implementation, FLASH_NAME if flash else NAME
     try:
         # If it receives a mask of four dimensions, transformers makes no mask of its own.
-        yield {"attention_mask": torch.empty(1, 1, 0, 0, device=microbatch.ids_BL.device), "tree": microbatch.tree}
+        mask = torch.empty(1, 1, 0, 0, device=device)
+        yield {"attention_mask": mask, **({"segments": tree.segments} if flash else {"tree": tree})}
     finally:
         config._attn_implementation = before
+
+
+def _head_dim(model: PreTrainedModel) -> int:
+    config = _decoder_config(model)
+    return getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
 
 
 def _decoder_config(model: PreTrainedModel) -> Any:

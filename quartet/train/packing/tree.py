@@ -2,11 +2,26 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 CPU = torch.device("cpu")
+
+
+class Segments(NamedTuple):
+    """Tails and branches of a packed row as consecutive segments; branches without a tail are left out."""
+
+    columns_X: torch.Tensor | None
+    """Columns of the tokens of all branches, one branch after another; None if no branch shares a token, since these
+    are then the columns of the row."""
+    tail_ends: torch.Tensor
+    """0, and the end of each tail in the packed row, int32."""
+    branch_ends: torch.Tensor
+    """0, and the end of each branch in `columns_X`, int32."""
+    longest_tail: int
+    longest_branch: int
 
 
 class Tree:
@@ -64,6 +79,22 @@ class Tree:
         for index, own in enumerate(self._columns):
             owners_L[own] = index * longest + np.arange(len(own))
         return torch.from_numpy(owners_L).to(self._device)
+
+    @cached_property
+    def segments(self) -> Segments:
+        each = [(own, len(own) - shared) for own, shared in self._each if len(own) > shared]
+        lengths = np.array([[tail, len(own)] for own, tail in each], dtype=np.int32)
+        ends = torch.from_numpy(np.concatenate([np.zeros((1, 2), dtype=np.int32), lengths.cumsum(0, dtype=np.int32)]))
+        tail_ends, branch_ends = ends.to(self._device).unbind(1)
+        columns = np.concatenate([own for own, _ in each])
+        is_row = len(columns) == self.num_columns
+        return Segments(
+            columns_X=None if is_row else torch.from_numpy(columns).to(self._device),
+            tail_ends=tail_ends.contiguous(),
+            branch_ends=branch_ends.contiguous(),
+            longest_tail=int(lengths[:, 0].max()),
+            longest_branch=int(lengths[:, 1].max()),
+        )
 
     @cached_property
     def _contexts(self) -> list[np.ndarray]:

@@ -1,0 +1,99 @@
+"""What the trainer computes in its own way on a GPU: FlashAttention over packed rows, fused scores, compiled layers.
+
+The arithmetic is also tested on the CPU, where the same functions run without being compiled.
+"""
+
+import numpy as np
+import pytest
+import torch
+from test_step import branches_of, nothing, trajectories
+from tiny_batches import make_model
+
+from quartet.policy.never_sampled import without_tokens
+from quartet.train.gpu.token_scores import FusedTokenScores
+from quartet.train.packing.tree import Tree
+from quartet.train.step import Learner
+from tests.devices import DEVICES, needs_cuda
+
+
+def plain(logits_TV: torch.Tensor, targets_T: torch.Tensor, temperatures_T: torch.Tensor) -> list[torch.Tensor]:
+    logits_TV = logits_TV.double()
+    scaled_TV = (logits_TV / temperatures_T.unsqueeze(1)).log_softmax(1)
+    entropies_T = torch.distributions.Categorical(logits=logits_TV).entropy()
+    return [scaled_TV.gather(1, targets_T.unsqueeze(1)).squeeze(1), entropies_T]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("with_entropies", [True, False])
+@pytest.mark.parametrize("device", DEVICES)
+def test_fused_scores_and_their_gradients_are_those_of_the_formula(
+    device: str, with_entropies: bool, dtype: torch.dtype
+) -> None:
+    torch.manual_seed(0)
+    logits_TV = (3 * torch.randn(7, 301, device=device)).to(dtype).requires_grad_()
+    targets_T = torch.randint(301, (7,), device=device)
+    temperatures_T = torch.tensor([1.0, 1.0, 0.5, 2.0, 1.0, 0.7, 1.3], device=device)
+    weights_2T = torch.randn(2, 7, device=device)
+    found, expected = [], []
+    for scores, kept in (
+        (FusedTokenScores.apply(logits_TV, targets_T, temperatures_T), found),
+        (plain(logits_TV, targets_T, temperatures_T), expected),
+    ):
+        total = sum((w_T * s_T).sum() for w_T, s_T in zip(weights_2T[: 1 + with_entropies], scores, strict=False))
+        kept += [*scores, torch.autograd.grad(total, logits_TV)[0]]
+    for ours, theirs in zip(found, expected, strict=True):
+        tolerance = {"atol": 2e-2, "rtol": 1e-2} if ours.dtype == torch.bfloat16 else {"atol": 2e-5, "rtol": 1e-5}
+        torch.testing.assert_close(ours.double(), theirs.double(), **tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_token_that_is_never_sampled_contributes_nothing_to_fused_scores(dtype: torch.dtype) -> None:
+    logits_TV = torch.randn(3, 9).to(dtype)
+    masked_TV = without_tokens(logits_TV, [2, 5]).requires_grad_()
+    few_TV = logits_TV[:, [0, 1, 3, 4, 6, 7, 8]]
+    targets_T, temperatures_T = torch.tensor([0, 1, 1]), torch.tensor([1.0, 0.5, 2.0])
+    found = FusedTokenScores.apply(masked_TV, targets_T, temperatures_T)
+    for ours, theirs in zip(found, plain(few_TV, targets_T, temperatures_T), strict=True):
+        torch.testing.assert_close(ours.double(), theirs, atol=1e-5, rtol=1e-5)
+    (slopes_TV,) = torch.autograd.grad(found[0].sum() + found[1].sum(), masked_TV)
+    assert slopes_TV.isfinite().all() and not slopes_TV[:, [2, 5]].any()
+
+
+def test_segments_are_the_tails_of_the_row_and_the_columns_of_the_branches() -> None:
+    """The third branch is a prefix of the first, so it has no tail."""
+    columns = [np.arange(6), np.array([0, 1, 2, 6, 7]), np.arange(4), np.array([0, 1, 2, 6, 8])]
+    segments = Tree(columns, [0, 3, 4, 4], 9).segments
+    assert segments.columns_X is not None
+    parts = np.split(segments.columns_X.numpy(), segments.branch_ends[1:-1])
+    assert [part.tolist() for part in parts] == [columns[branch].tolist() for branch in (0, 1, 3)]
+    tails = np.split(np.arange(9), segments.tail_ends[1:-1])
+    for part, tail in zip(parts, tails, strict=True):
+        assert part[-len(tail) :].tolist() == tail.tolist()
+    assert (segments.longest_tail, segments.longest_branch) == (6, 6)
+    assert segments.tail_ends.dtype == segments.branch_ends.dtype == torch.int32
+
+
+def test_segments_of_branches_that_share_nothing_are_the_row_itself() -> None:
+    segments = Tree([np.arange(4), np.arange(4, 9)], [0, 0], 9).segments
+    assert segments.columns_X is None
+    assert segments.tail_ends.tolist() == segments.branch_ends.tolist() == [0, 4, 9]
+
+
+@needs_cuda
+def test_flash_attention_over_a_tree_agrees_with_float32_in_values_and_gradients(recipe) -> None:
+    found = []
+    for dtype, device in (("bfloat16", "cuda"), ("float32", "cpu")):
+        settings = recipe(train={"device": device, "compute_dtype": dtype, "max_tokens_per_microbatch": 256})
+        learner = Learner(make_model(), settings)
+        (minibatch,) = learner.plan(branches_of(trajectories(), settings), 1, nothing)
+        assert any(microbatch.tree.segments.columns_X is not None for microbatch in minibatch if microbatch.tree)
+        logprobs = [learner.scorer.score(microbatch).logprobs_T for microbatch in minibatch]
+        learner.gradient(minibatch, nothing)
+        gradients = [
+            parameter.grad.flatten() for parameter in learner.parameters.values() if parameter.grad is not None
+        ]
+        found.append([torch.cat(logprobs).detach().cpu(), torch.cat(gradients).cpu()])
+    (logprobs, slopes), (exact_logprobs, exact_slopes) = found
+    assert 0 < (logprobs - exact_logprobs).abs().max() < 0.05
+    cosine = torch.nn.functional.cosine_similarity(slopes, exact_slopes, dim=0)
+    assert cosine > 0.999
