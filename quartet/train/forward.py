@@ -12,7 +12,6 @@ import torch
 from transformers import PreTrainedModel
 
 from quartet.errors import ConfigError
-from quartet.train.gpu.token_scores import FusedTokenScores
 from quartet.train.kernel.layer_ops import TokenScores, layer_kernels
 from quartet.train.packing.attention import attending_by_branch
 from quartet.train.packing.microbatch import Microbatch
@@ -57,6 +56,8 @@ def _of_tokens(
     """Return log-probs and entropies `[T]`."""
     targets_T, temperatures_T = microbatch.targets_T, microbatch.temperatures_T
     if logits_TV.is_cuda:
+        from quartet.train.gpu.token_scores import FusedTokenScores  # needs Triton
+
         logprobs_T, entropies_T = FusedTokenScores.apply(logits_TV, targets_T, temperatures_T)
         return logprobs_T, entropies_T if entropy_gradient else entropies_T.detach()
     logits_TV = logits_TV.float()

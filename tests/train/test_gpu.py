@@ -1,19 +1,21 @@
-"""What the trainer computes in its own way on a GPU: FlashAttention over packed rows, fused scores, compiled layers.
+"""What the trainer computes in its own way on a GPU: FlashAttention over packed rows, fused scores, compiled layers."""
 
-The arithmetic is also tested on the CPU, where the same functions run without being compiled.
-"""
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from test_step import branches_of, nothing, trajectories
-from tiny_batches import make_model
+from tiny_batches import make_call, make_model, make_trajectory
 
+from quartet.config import Recipe
 from quartet.policy.never_sampled import without_tokens
-from quartet.train.gpu.token_scores import FusedTokenScores
 from quartet.train.packing.tree import Tree
 from quartet.train.step import Learner
-from tests.devices import DEVICES, needs_cuda
+from quartet.types import Trajectory
+from tests.devices import needs_cuda
+
+RecipeBuilder = Callable[..., Recipe]
 
 
 def plain(logits_TV: torch.Tensor, targets_T: torch.Tensor, temperatures_T: torch.Tensor) -> list[torch.Tensor]:
@@ -23,20 +25,30 @@ def plain(logits_TV: torch.Tensor, targets_T: torch.Tensor, temperatures_T: torc
     return [scaled_TV.gather(1, targets_T.unsqueeze(1)).squeeze(1), entropies_T]
 
 
+def fused(*arguments: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    from quartet.train.gpu.token_scores import FusedTokenScores  # needs Triton
+
+    return FusedTokenScores.apply(*arguments)
+
+
+@needs_cuda
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("with_entropies", [True, False])
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("vocabulary", [301, 9001])
 def test_fused_scores_and_their_gradients_are_those_of_the_formula(
-    device: str, with_entropies: bool, dtype: torch.dtype
+    vocabulary: int, with_entropies: bool, dtype: torch.dtype
 ) -> None:
+    """The maximum of half of the rows is among their last logits, so the sums are rescaled."""
     torch.manual_seed(0)
-    logits_TV = (3 * torch.randn(7, 301, device=device)).to(dtype).requires_grad_()
-    targets_T = torch.randint(301, (7,), device=device)
-    temperatures_T = torch.tensor([1.0, 1.0, 0.5, 2.0, 1.0, 0.7, 1.3], device=device)
-    weights_2T = torch.randn(2, 7, device=device)
+    logits_TV = 3 * torch.randn(7, vocabulary, device="cuda")
+    logits_TV[::2, -5:] += 20
+    logits_TV = logits_TV.to(dtype).requires_grad_()
+    targets_T = torch.randint(vocabulary, (7,), device="cuda")
+    temperatures_T = torch.tensor([1.0, 1.0, 0.5, 2.0, 1.0, 0.7, 1.3], device="cuda")
+    weights_2T = torch.randn(2, 7, device="cuda")
     found, expected = [], []
     for scores, kept in (
-        (FusedTokenScores.apply(logits_TV, targets_T, temperatures_T), found),
+        (fused(logits_TV, targets_T, temperatures_T), found),
         (plain(logits_TV, targets_T, temperatures_T), expected),
     ):
         total = sum((w_T * s_T).sum() for w_T, s_T in zip(weights_2T[: 1 + with_entropies], scores, strict=False))
@@ -46,14 +58,16 @@ def test_fused_scores_and_their_gradients_are_those_of_the_formula(
         torch.testing.assert_close(ours.double(), theirs.double(), **tolerance)
 
 
+@needs_cuda
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_token_that_is_never_sampled_contributes_nothing_to_fused_scores(dtype: torch.dtype) -> None:
-    logits_TV = torch.randn(3, 9).to(dtype)
+    logits_TV = torch.randn(3, 9, device="cuda").to(dtype)
     masked_TV = without_tokens(logits_TV, [2, 5]).requires_grad_()
     few_TV = logits_TV[:, [0, 1, 3, 4, 6, 7, 8]]
-    targets_T, temperatures_T = torch.tensor([0, 1, 1]), torch.tensor([1.0, 0.5, 2.0])
-    found = FusedTokenScores.apply(masked_TV, targets_T, temperatures_T)
-    for ours, theirs in zip(found, plain(few_TV, targets_T, temperatures_T), strict=True):
+    temperatures_T = torch.tensor([1.0, 0.5, 2.0], device="cuda")
+    targets_T, targets_among_few_T = torch.tensor([[0, 8, 3], [0, 6, 2]], device="cuda")
+    found = fused(masked_TV, targets_T, temperatures_T)
+    for ours, theirs in zip(found, plain(few_TV, targets_among_few_T, temperatures_T), strict=True):
         torch.testing.assert_close(ours.double(), theirs, atol=1e-5, rtol=1e-5)
     (slopes_TV,) = torch.autograd.grad(found[0].sum() + found[1].sum(), masked_TV)
     assert slopes_TV.isfinite().all() and not slopes_TV[:, [2, 5]].any()
@@ -79,13 +93,21 @@ def test_segments_of_branches_that_share_nothing_are_the_row_itself() -> None:
     assert segments.tail_ends.tolist() == segments.branch_ends.tolist() == [0, 4, 9]
 
 
+def forked() -> list[list[Trajectory]]:
+    """Return groups of four that share a prompt of 40 tokens, besides those of `trajectories`."""
+    random = np.random.default_rng(1)
+    prompt = random.integers(0, 50, 40).tolist()
+    calls = [make_call(prompt, random.integers(0, 50, length).tolist(), temperature=0.8) for length in (3, 9, 20, 33)]
+    return [*trajectories(), [make_trajectory([call], float(index)) for index, call in enumerate(calls)]]
+
+
 @needs_cuda
-def test_flash_attention_over_a_tree_agrees_with_float32_in_values_and_gradients(recipe) -> None:
+def test_flash_attention_over_a_tree_agrees_with_float32_in_values_and_gradients(recipe: RecipeBuilder) -> None:
     found = []
     for dtype, device in (("bfloat16", "cuda"), ("float32", "cpu")):
-        settings = recipe(train={"device": device, "compute_dtype": dtype, "max_tokens_per_microbatch": 256})
+        settings = recipe(train={"device": device, "compute_dtype": dtype, "max_tokens_per_microbatch": 512})
         learner = Learner(make_model(), settings)
-        (minibatch,) = learner.plan(branches_of(trajectories(), settings), 1, nothing)
+        (minibatch,) = learner.plan(branches_of(forked(), settings), 1, nothing)
         assert any(microbatch.tree.segments.columns_X is not None for microbatch in minibatch if microbatch.tree)
         logprobs = [learner.scorer.score(microbatch).logprobs_T for microbatch in minibatch]
         learner.gradient(minibatch, nothing)
@@ -94,6 +116,6 @@ def test_flash_attention_over_a_tree_agrees_with_float32_in_values_and_gradients
         ]
         found.append([torch.cat(logprobs).detach().cpu(), torch.cat(gradients).cpu()])
     (logprobs, slopes), (exact_logprobs, exact_slopes) = found
-    assert 0 < (logprobs - exact_logprobs).abs().max() < 0.05
+    assert 0 < (logprobs - exact_logprobs).abs().max() < 0.1
     cosine = torch.nn.functional.cosine_similarity(slopes, exact_slopes, dim=0)
     assert cosine > 0.999

@@ -1,27 +1,36 @@
-"""Log-probs and entropies of tokens from logits of a large vocabulary, in few passes over the logits.
+"""Log-probs and entropies of tokens from logits of a large vocabulary, with one pass over the logits per direction.
 
-Forward and backward pass are one fused kernel each. Logits keep their data type, and the result is computed in float32,
-so the only copy in memory besides the logits is their gradient.
+Logits keep their data type, and sums are in float32, so the only copy in memory besides the logits is their gradient.
+Shapes: T tokens, V tokens of the vocabulary. Only imported on a GPU, since PyTorch for CPUs comes without Triton.
 """
 
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
+import triton  # pyright: ignore[reportMissingImports]
+import triton.language as tl  # pyright: ignore[reportMissingImports]
 from torch.autograd.function import once_differentiable
+
+BLOCK, WARPS = 4096, 8
+LOWEST = tl.constexpr(-3.4e38)
+"""Initial maximum of a row: finite, since the difference of two infinities is NaN."""
 
 
 class FusedTokenScores(torch.autograd.Function):
     """Autograd function of the log-probs of targets at the tokens' temperatures, and of the entropies at temperature
-    1."""
+    1, both in nats, `[T]`."""
 
     @staticmethod
     def forward(
         ctx: Any, logits_TV: torch.Tensor, targets_T: torch.Tensor, temperatures_T: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        logprobs_T, entropies_T, *sums = _fused(scores, logits_TV)(logits_TV, targets_T, temperatures_T)
-        ctx.save_for_backward(logits_TV, targets_T, temperatures_T, entropies_T, *sums)
+        logits_TV, temperatures_T = logits_TV.contiguous(), temperatures_T.float()
+        count, size = logits_TV.shape
+        logprobs_T, entropies_T = (logits_TV.new_empty(count, dtype=torch.float32) for _ in range(2))
+        sums_T3 = logits_TV.new_empty(count, 3, dtype=torch.float32)
+        written = (logprobs_T, entropies_T, sums_T3)
+        _score[(count,)](logits_TV, targets_T, temperatures_T, *written, size, BLOCK=BLOCK, num_warps=WARPS)
+        ctx.save_for_backward(logits_TV, targets_T, temperatures_T, entropies_T, sums_T3)
         ctx.set_materialize_grads(False)
         return logprobs_T, entropies_T
 
@@ -30,57 +39,78 @@ class FusedTokenScores(torch.autograd.Function):
     def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
         ctx: Any, of_logprobs_T: torch.Tensor | None, of_entropies_T: torch.Tensor | None
     ) -> tuple[torch.Tensor | None, ...]:
-        saved = ctx.saved_tensors
-        if of_logprobs_T is None:
-            of_logprobs_T = torch.zeros_like(saved[2])
-        return _fused(slopes, saved[0])(of_logprobs_T, of_entropies_T, *saved), None, None
+        logits_TV, targets_T, temperatures_T, entropies_T, sums_T3 = ctx.saved_tensors
+        count, size = logits_TV.shape
+        given = [
+            torch.zeros_like(temperatures_T) if one is None else one.contiguous()
+            for one in (of_logprobs_T, of_entropies_T)
+        ]
+        out_TV, grid = torch.empty_like(logits_TV), (count, triton.cdiv(size, BLOCK))
+        read = (*given, logits_TV, targets_T, temperatures_T, entropies_T, sums_T3)
+        with_entropies = of_entropies_T is not None
+        _slope[grid](*read, out_TV, size, WITH_ENTROPIES=with_entropies, BLOCK=BLOCK, num_warps=WARPS)
+        return out_TV, None, None
 
 
-def scores(logits_TV: torch.Tensor, targets_T: torch.Tensor, temperatures_T: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return log-probs and entropies `[T]`, and for the backward pass the largest logit and, of the logits less the
-    largest, the logarithms of the summed exponentials at temperature 1 and at the token's temperature."""
-    largest_T = logits_TV.amax(dim=1).float()
-    shifted_TV = logits_TV.float() - largest_T.unsqueeze(1)
-    weights_TV = shifted_TV.exp()
-    total_T = weights_TV.sum(dim=1)
-    log_total_T = total_T.log()
-    entropies_T = log_total_T - (weights_TV * shifted_TV).sum(dim=1) / total_T
-    log_scaled_T = (shifted_TV / temperatures_T.unsqueeze(1)).exp().sum(dim=1).log()
-    chosen_T = logits_TV.gather(1, targets_T.unsqueeze(1)).squeeze(1).float() - largest_T
-    return chosen_T / temperatures_T - log_scaled_T, entropies_T, largest_T, log_total_T, log_scaled_T
+@triton.jit
+def _score(logits, targets, temperatures, logprobs, entropies, sums, size, BLOCK: tl.constexpr):
+    """Compute one token. Sums are rescaled whenever a larger logit is met (online softmax)."""
+    token = tl.program_id(0).to(tl.int64)
+    row, columns = logits + token * size, tl.arange(0, BLOCK)
+    inverse = 1.0 / tl.load(temperatures + token)
+    largest = tl.full((), LOWEST, tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)  # of exp(x - largest)
+    moment = tl.zeros((BLOCK,), tl.float32)  # of exp(x - largest) (x - largest)
+    scaled = tl.zeros((BLOCK,), tl.float32)  # of exp((x - largest) / temperature)
+    for start in range(0, size, BLOCK):
+        x = tl.load(row + start + columns, mask=start + columns < size, other=float("-inf")).to(tl.float32)
+        higher = tl.maximum(largest, tl.max(x, axis=0))
+        fall = largest - higher
+        kept = tl.exp(fall)
+        shifted = tl.maximum(x - higher, LOWEST)  # 0 x -inf is NaN
+        weights = tl.exp(shifted)
+        moment = kept * (moment + fall * total) + weights * shifted
+        total = kept * total + weights
+        scaled = tl.exp(fall * inverse) * scaled + tl.exp(shifted * inverse)
+        largest = higher
+    log_scaled, whole = tl.log(tl.sum(scaled, axis=0)), tl.sum(total, axis=0)
+    chosen = tl.load(row + tl.load(targets + token)).to(tl.float32)
+    tl.store(logprobs + token, (chosen - largest) * inverse - log_scaled)
+    tl.store(entropies + token, tl.log(whole) - tl.sum(moment, axis=0) / whole)
+    tl.store(sums + 3 * token, largest)
+    tl.store(sums + 3 * token + 1, tl.log(whole))
+    tl.store(sums + 3 * token + 2, log_scaled)
 
 
-def slopes(
-    of_logprobs_T: torch.Tensor,
-    of_entropies_T: torch.Tensor | None,
-    logits_TV: torch.Tensor,
-    targets_T: torch.Tensor,
-    temperatures_T: torch.Tensor,
-    entropies_T: torch.Tensor,
-    largest_T: torch.Tensor,
-    log_total_T: torch.Tensor,
-    log_scaled_T: torch.Tensor,
-) -> torch.Tensor:
-    """Return the gradient of the logits.
+@triton.jit
+def _slope(
+    of_logprobs,
+    of_entropies,
+    logits,
+    targets,
+    temperatures,
+    entropies,
+    sums,
+    out,
+    size,
+    WITH_ENTROPIES: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Compute the gradient of a token's logits in one block of the vocabulary.
 
     With p the probabilities at temperature 1, q those at the token's temperature t, y the target and H the entropy:
     d log q(y) / dx = (1[y] - q) / t and dH / dx = -p (log p + H).
     """
-    shifted_TV = logits_TV.float() - largest_T.unsqueeze(1)
-    q_TV = (shifted_TV / temperatures_T.unsqueeze(1) - log_scaled_T.unsqueeze(1)).exp()
-    is_target_TV = torch.arange(logits_TV.shape[1], device=logits_TV.device) == targets_T.unsqueeze(1)
-    found_TV = (of_logprobs_T / temperatures_T).unsqueeze(1) * (is_target_TV.float() - q_TV)
-    if of_entropies_T is not None:
-        log_p_TV = shifted_TV - log_total_T.unsqueeze(1)
-        found_TV = found_TV - of_entropies_T.unsqueeze(1) * log_p_TV.exp() * (log_p_TV + entropies_T.unsqueeze(1))
-    return found_TV.to(logits_TV.dtype)
-
-
-def _fused(function: Callable[..., Any], like: torch.Tensor) -> Callable[..., Any]:
-    """Return the function as one kernel on a GPU, and as it is on a CPU, on which it is only tested."""
-    return _compiled(function) if like.is_cuda else function
-
-
-@cache
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(function, dynamic=True)
+    token = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = columns < size
+    inverse = 1.0 / tl.load(temperatures + token)
+    x = tl.load(logits + token * size + columns, mask=inside, other=0.0).to(tl.float32)
+    shifted = tl.maximum(x - tl.load(sums + 3 * token), LOWEST)
+    q = tl.exp(shifted * inverse - tl.load(sums + 3 * token + 2))
+    is_target = (columns == tl.load(targets + token)).to(tl.float32)
+    slope = tl.load(of_logprobs + token) * inverse * (is_target - q)
+    if WITH_ENTROPIES:
+        log_p = shifted - tl.load(sums + 3 * token + 1)
+        slope -= tl.load(of_entropies + token) * tl.exp(log_p) * (log_p + tl.load(entropies + token))
+    tl.store(out + token * size + columns, slope.to(out.dtype.element_ty), mask=inside)
