@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from quartet.train.gpu.repeat import Repeat
 from quartet.train.packing.tree import Segments
 
 MAX_HEAD_DIM = 256
@@ -35,8 +36,8 @@ def attend_flash(
     The causal mask is aligned at the ends: the last query of a tail attends to all tokens of its branch.
     """
     q_LHd, k_LKd, v_LKd = (part[0].transpose(0, 1).bfloat16() for part in (query_1HLd, key_1KLd, value_1KLd))
-    if segments.columns_X is not None:
-        k_LKd, v_LKd = (part.index_select(0, segments.columns_X) for part in (k_LKd, v_LKd))
+    if segments.repeats is not None:
+        k_LKd, v_LKd = (Repeat.apply(part, *segments.repeats) for part in (k_LKd, v_LKd))
     output_LHd, *_ = torch.ops.aten._flash_attention_forward(
         q_LHd,
         k_LKd,

@@ -7,19 +7,21 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from quartet.train.gpu.repeat import occurrences
+
 CPU = torch.device("cpu")
 
 
 class Segments(NamedTuple):
     """Tails and branches of a packed row as consecutive segments; branches without a tail are left out."""
 
-    columns_X: torch.Tensor | None
-    """Columns of the tokens of all branches, one branch after another; None if no branch shares a token, since these
-    are then the columns of the row."""
+    repeats: tuple[torch.Tensor, ...] | None
+    """Columns `[X]` of the tokens of all branches, one branch after another, and their `occurrences`; None if no branch
+    shares a token, since these are then the columns of the row."""
     tail_ends: torch.Tensor
     """0, and the end of each tail in the packed row, int32."""
     branch_ends: torch.Tensor
-    """0, and the end of each branch in `columns_X`, int32."""
+    """0, and the end of each branch among the columns `[X]`, int32."""
     longest_tail: int
     longest_branch: int
 
@@ -87,9 +89,12 @@ class Tree:
         ends = torch.from_numpy(np.concatenate([np.zeros((1, 2), dtype=np.int32), lengths.cumsum(0, dtype=np.int32)]))
         tail_ends, branch_ends = ends.to(self._device).unbind(1)
         columns = np.concatenate([own for own, _ in each])
-        is_row = len(columns) == self.num_columns
+        repeats = None
+        if len(columns) > self.num_columns:
+            places = (columns, *occurrences(columns, self.num_columns))
+            repeats = tuple(torch.from_numpy(part).to(self._device) for part in places)
         return Segments(
-            columns_X=None if is_row else torch.from_numpy(columns).to(self._device),
+            repeats=repeats,
             tail_ends=tail_ends.contiguous(),
             branch_ends=branch_ends.contiguous(),
             longest_tail=int(lengths[:, 0].max()),
