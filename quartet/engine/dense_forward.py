@@ -2,26 +2,32 @@
 
 The new tokens of all rows are multiplied with the weight matrices as one list `[T, hidden]`; only attention
 distinguishes rows. The fused matrices are not copies: the model's parameters become views of them. On some CPUs,
-weights also have a packed copy, which is renewed when they change.
+weights also have a packed copy, which is renewed when they change. On CUDA, passes in which every row has one new token
+are CUDA graphs (`cuda/`).
 """
 
 import ctypes
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 from transformers import PreTrainedModel
 
 from quartet.engine.agreement import MAX_GAP_NATS
+from quartet.engine.cuda.support import can_decode
 from quartet.engine.forward import Span
 from quartet.engine.kernel_library import kernel_library
+from quartet.engine.layer import Layer, Weights, fuse
 from quartet.engine.model_rows import make_rows
 from quartet.engine.packed_linear import PackedLinear
 from quartet.engine.row_attention import Pass, attend, plan_pass
 from quartet.engine.row_kernel import RowKernel
 from quartet.engine.token_kernel import TokenKernel, can_compute
-from quartet.engine.token_ops import HeadNorms, Places, TokenOps, TorchTokenOps
+from quartet.engine.token_ops import Places, TokenOps, TorchTokenOps
+
+if TYPE_CHECKING:
+    from quartet.engine.cuda.decode_pass import DecodePass
+    from quartet.engine.cuda.graphs import DecodeGraphs
 
 ARCHITECTURES = {"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 
@@ -40,18 +46,6 @@ def is_dense(model: PreTrainedModel) -> bool:
     )
 
 
-class Layer(NamedTuple):
-    """One decoder layer. H: query heads, K: key-value heads, d: head_dim, D: hidden size, M: size of the MLP."""
-
-    norm_in: torch.Tensor  # [D]
-    qkv: PackedLinear  # [(H + 2K) d, D]
-    head_norms: HeadNorms | None
-    out: PackedLinear  # [D, H d]
-    norm_mid: torch.Tensor  # [D]
-    gate_up: PackedLinear  # [2M, D]
-    down: PackedLinear  # [D, M]
-
-
 class DenseForward:
     """`Forward` for dense models. Shapes: T new tokens in a pass, in S spans."""
 
@@ -60,9 +54,10 @@ class DenseForward:
         embedding: Any = model.get_input_embeddings()
         head: Any = model.get_output_embeddings()
         self.vocab_size: int = embedding.num_embeddings
+        self._heads: int = config.num_attention_heads
         self.rows = make_rows(model, max_slots, max_context_tokens)
         self._embedding, self._norm, self._head = embedding.weight, decoder.norm.weight, PackedLinear(head.weight)
-        self._layers = [_fuse(layer) for layer in decoder.layers]
+        self._layers = [fuse(layer) for layer in decoder.layers]
         library = kernel_library(self.rows.keys, config.num_attention_heads)
         self._attention = RowKernel(library) if library else None
         self.ops = _token_ops(library, model, self.rows.keys.shape[-1])
@@ -72,6 +67,9 @@ class DenseForward:
             table_1Ld[0, :, : table_1Ld.shape[-1] // 2].contiguous()
             for table_1Ld in decoder.rotary_emb(self._embedding, positions_1L)
         )
+        rotary_Lh = self._cos_Lh, self._sin_Lh
+        self._weights = Weights(self._embedding, self._layers, self._norm, head.weight, rotary_Lh, config.rms_norm_eps)
+        self._decode = self._graphs() if can_decode(self.rows.keys) else None
 
     def weights_changed(self) -> None:
         for layer in self._layers:
@@ -81,6 +79,12 @@ class DenseForward:
 
     def extend(self, spans: list[Span]) -> torch.Tensor:
         self.rows.reserve(len(spans), max(span.start + len(span.token_ids) for span in spans))
+        if self._decode is not None and all(len(span.token_ids) == 1 for span in spans):
+            return self._decode(spans)
+        return self.extend_eagerly(spans)
+
+    def extend_eagerly(self, spans: list[Span]) -> torch.Tensor:
+        """Compute `extend` kernel by kernel, in rows that are large enough."""
         plan = plan_pass(spans, self.rows.keys, self._attention)
         cos_Th, sin_Th = self._cos_Lh[plan.positions_T], self._sin_Lh[plan.positions_T]
         places = Places(plan.rows_T, plan.positions_T, cos_Th, sin_Th)
@@ -96,38 +100,20 @@ class DenseForward:
         x_TD = layer.out.added_to(x_TD, attend(q_THd, keys, values, plan))
         return layer.down.added_to(x_TD, self.ops.gated(layer.gate_up(self.ops.normed(x_TD, layer.norm_mid))))
 
+    def decode_pass(self) -> "DecodePass":
+        """Return the pass over one new token per row in Triton kernels, which CUDA graphs repeat."""
+        from quartet.engine.cuda.decode_pass import DecodePass
+
+        return DecodePass(self._weights, self._heads, self.rows.keys.shape[2], self.rows.keys.shape[4])
+
+    def _graphs(self) -> "DecodeGraphs":
+        from quartet.engine.cuda.graphs import DecodeGraphs
+
+        return DecodeGraphs(self.decode_pass(), self.rows, self.vocab_size)
+
 
 def _token_ops(library: ctypes.CDLL | None, model: PreTrainedModel, head_dim: int) -> TokenOps:
     config: Any = model.config
     if library is None or not can_compute(model, head_dim):
         return TorchTokenOps(config.rms_norm_eps)
     return TokenKernel(library, config.num_attention_heads, head_dim, config.rms_norm_eps)
-
-
-def _fuse(layer: Any) -> Layer:
-    attention, mlp = layer.self_attn, layer.mlp
-    projections = [attention.q_proj, attention.k_proj, attention.v_proj]
-    biased = attention.q_proj.bias is not None
-    q_norm, k_norm = getattr(attention, "q_norm", None), getattr(attention, "k_norm", None)
-    return Layer(
-        norm_in=layer.input_layernorm.weight,
-        qkv=PackedLinear(
-            _joined([linear.weight for linear in projections]),
-            _joined([linear.bias for linear in projections]) if biased else None,
-        ),
-        head_norms=HeadNorms(q_norm.weight, k_norm.weight) if q_norm is not None and k_norm is not None else None,
-        out=PackedLinear(attention.o_proj.weight, attention.o_proj.bias),
-        norm_mid=layer.post_attention_layernorm.weight,
-        gate_up=PackedLinear(_joined([mlp.gate_proj.weight, mlp.up_proj.weight])),
-        down=PackedLinear(mlp.down_proj.weight),
-    )
-
-
-@torch.no_grad()
-def _joined(parameters: list[nn.Parameter]) -> torch.Tensor:
-    """Return one tensor with the rows of all parameters, and make the parameters views of it."""
-    joined = torch.cat([parameter.detach() for parameter in parameters])
-    parts = joined.split([len(parameter) for parameter in parameters])
-    for parameter, part in zip(parameters, parts, strict=True):
-        parameter.data = part
-    return joined

@@ -30,7 +30,8 @@ class Forward(Protocol):
     rows: Rows
 
     def extend(self, spans: list[Span]) -> torch.Tensor:
-        """Append `spans[i]` to row i. Return the logits `[num_spans, vocab]` after the last token of each span."""
+        """Append `spans[i]` to row i. Return the logits `[num_spans, vocab]` after the last token of each span,
+        which are valid until the next call."""
         ...
 
     def weights_changed(self) -> None:

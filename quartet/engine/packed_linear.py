@@ -46,6 +46,11 @@ class PackedLinear:
         total_TE = torch.addmm(residual_TE, x_TD, self._weight_ED.t())
         return total_TE if self._bias_E is None else total_TE.add_(self._bias_E)
 
+    def add_into(self, residual_TE: torch.Tensor, x_TD: torch.Tensor) -> torch.Tensor:
+        """Add x W^T + b to the residual `[T, E]` in place, from weights without packed copy. Return the residual."""
+        residual_TE.addmm_(x_TD, self._weight_ED.t())
+        return residual_TE if self._bias_E is None else residual_TE.add_(self._bias_E)
+
 
 def _packs(weight_ED: torch.Tensor) -> bool:
     """Return whether oneDNN supports this dtype on this machine and is faster than PyTorch's default."""

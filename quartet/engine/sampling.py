@@ -5,6 +5,7 @@ uniform number, and the inverse CDF over the vocabulary maps this number to a to
 same tokens alone and in a batch.
 """
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from quartet.engine.cuda.support import kernels_run
 from quartet.engine.truncation import shape, without
 from quartet.types import Sampling
 
@@ -41,8 +43,34 @@ def sample(
 
     `forbidden` maps rows to tokens that must not be drawn.
     """
+    if logits_NV.is_cuda and _is_simple(samplings, forbidden) and kernels_run(logits_NV.device):
+        drawn_N3 = _drawn_by_kernel(logits_NV, samplings, positions_N)
+    else:
+        drawn_N3 = _drawn(logits_NV, samplings, positions_N, forbidden)
+    tokens, logprobs, entropies = zip(*drawn_N3.tolist(), strict=True)  # waits for the device, once
+    return Sampled(list(map(int, tokens)), list(logprobs), list(entropies), list(map(math.isfinite, entropies)))
+
+
+def _is_simple(samplings: list[Sampling], forbidden: Mapping[int, list[int]]) -> bool:
+    """Return whether only temperatures change the distributions."""
+    return not forbidden and not any(sampling.top_k or sampling.top_p < 1 for sampling in samplings)
+
+
+def _drawn_by_kernel(logits_NV: torch.Tensor, samplings: list[Sampling], positions_N: list[int]) -> torch.Tensor:
+    from quartet.engine.cuda.draw import draw
+
+    uniforms_N = uniform([sampling.seed for sampling in samplings], positions_N)
+    numbers_N2 = torch.from_numpy(np.stack([uniforms_N, [sampling.temperature for sampling in samplings]], axis=1))
+    with torch.cuda.device(logits_NV.device):
+        # Pinned, so that the copy does not wait for the forward pass, which still runs.
+        return draw(logits_NV, numbers_N2.pin_memory().to(logits_NV.device, non_blocking=True))
+
+
+def _drawn(
+    logits_NV: torch.Tensor, samplings: list[Sampling], positions_N: list[int], forbidden: Mapping[int, list[int]]
+) -> torch.Tensor:
+    """Return token, log-prob and entropy `[N, 3]` in float64 of each row."""
     shifted_NV, weights_NV, entropies_N = _weights(logits_NV.float())
-    finite = entropies_N.isfinite().tolist()
     if forbidden:
         shifted_NV, weights_NV, _ = _weights(without(logits_NV.float(), forbidden))
     special = [row for row, s in enumerate(samplings) if s.temperature != 1 or s.top_p < 1 or s.top_k]
@@ -58,7 +86,7 @@ def sample(
         if greedy:
             tokens_N[greedy] = weights_NV[greedy].argmax(dim=-1)
     logprobs_N = (weights_NV.gather(-1, tokens_N.unsqueeze(-1)).squeeze(-1) / weights_NV.sum(dim=-1)).log_()
-    return Sampled(tokens_N.tolist(), logprobs_N.tolist(), entropies_N.tolist(), finite)
+    return torch.stack([tokens_N.double(), logprobs_N.double(), entropies_N.double()], dim=1)
 
 
 def _weights(logits_NV: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
