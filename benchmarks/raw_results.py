@@ -20,6 +20,8 @@ import msgspec
 import psutil
 
 FOLDER = Path(__file__).parent / "results"
+COMMIT_VARIABLE = "QUARTET_COMMIT"
+"""Environment variable with the commit of a copy that has no Git history."""
 results_option = click.option(
     "--results",
     type=click.Path(path_type=Path, file_okay=False),
@@ -90,7 +92,11 @@ def _line_of(kind: type[T]) -> Any:
 
 @cache
 def current_commit() -> str:
-    """Return the commit, read once: later changes of the files do not affect this process."""
+    """Return the commit, read once: later changes of the files do not affect this process.
+
+    In a copy of the files without Git history it is the one that the environment variable `QUARTET_COMMIT` names.
+    Nothing checks that name, so copy a commit without changes.
+    """
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(FOLDER.parents[1]), *arguments]
@@ -100,7 +106,7 @@ def current_commit() -> str:
         changed = git("status", "--porcelain", "--untracked-files=no", ":(exclude)benchmarks/results")
         return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        return os.environ.get(COMMIT_VARIABLE, "unknown")
 
 
 @cache
