@@ -3,5 +3,8 @@
 from pathlib import Path
 
 _HARNESS = {"__init__", "__main__", "base", "shapley", "table", "views"}
-NAMES = sorted(file.stem for file in Path(__file__).parent.glob("*.py") if file.stem not in _HARNESS)
-"""Names of the methods: all files of this folder that are not part of the harness."""
+_FOUND = sorted(file.stem for file in Path(__file__).parent.glob("*.py") if file.stem not in _HARNESS)
+TUNING = [name for name in _FOUND if name.endswith("_tuning")]
+"""Names of the experiments that choose settings, on seeds that are never published; they run only if they are named."""
+NAMES = [name for name in _FOUND if name not in TUNING]
+"""Names of the methods: all other files of this folder that are not part of the harness."""

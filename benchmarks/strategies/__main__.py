@@ -2,10 +2,11 @@
 
     python -m benchmarks.strategies --json                  # run all methods
     python -m benchmarks.strategies --method vade --json    # run one; it replaces its file of raw results
+    python -m benchmarks.strategies --method best_locks_tuning --seeds 0-4 --results /tmp/tuning
 
 A method is compared with plain GRPO on a suite of the environment `locks`, or on a table of probabilities, with paired
-seeds. The seeds 0 to 4 are for
-tuning and are never published. Results depend on seeds and tokens, not on the machine's speed.
+seeds. The seeds 0 to 4 are for tuning and are never published. Results depend on seeds and tokens, not on the machine's
+speed.
 """
 
 import json
@@ -19,13 +20,13 @@ from benchmarks.learning_experiments import find
 from benchmarks.learning_experiments.runner import measure, seed_range
 from benchmarks.locks.start import make_start
 from benchmarks.raw_results import results_option
-from benchmarks.strategies import NAMES
+from benchmarks.strategies import NAMES, TUNING
 from benchmarks.strategies.base import Strategy
 from benchmarks.strategies.views import summary
 
 
 @click.command()
-@click.option("--method", "names", multiple=True, type=click.Choice(NAMES), help="Default: all.")
+@click.option("--method", "names", multiple=True, type=click.Choice([*NAMES, *TUNING]), help="Default: all methods.")
 @click.option("--seeds", default="10-19", show_default=True, help="First and last seed.")
 @click.option("--jobs", default=1, show_default=True, help="Runs at a time, one thread each.")
 @results_option

@@ -11,7 +11,7 @@ from benchmarks.learning_experiments.table import TablePolicy
 from benchmarks.locks.run import run
 from benchmarks.locks.variants import grpo_with
 from benchmarks.raw_results import RawResults
-from benchmarks.strategies import NAMES
+from benchmarks.strategies import NAMES, TUNING
 from benchmarks.strategies.table import Manager
 from benchmarks.strategies.views import result, summary
 from quartet.ledger import Ledger
@@ -56,7 +56,7 @@ def test_a_cell_says_verdict_and_difference(tmp_path: Path):
     assert result(stored(tmp_path, [0.09, 0.1, 0.11])) == "yes: +10.0 (+7.5 to +12.5)"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *TUNING])
 def test_arms_are_valid_recipes_and_claims_name_what_is_measured(name: str, untrained: str):
     experiment = find(name, "strategies")
     for arm in experiment.arms:
