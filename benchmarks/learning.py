@@ -13,14 +13,14 @@ from pathlib import Path
 
 import click
 
-from benchmarks.learning_experiments import NAMES, find
+from benchmarks.learning_experiments import NAMES, TUNING, find
 from benchmarks.learning_experiments.report import compared
 from benchmarks.learning_experiments.runner import measure, seed_range
 from benchmarks.raw_results import results_option
 
 
 @click.command()
-@click.argument("names", nargs=-1, type=click.Choice(NAMES))
+@click.argument("names", nargs=-1, type=click.Choice([*NAMES, *TUNING]))
 @click.option("--seeds", default="10-19", show_default=True, help="First and last seed.")
 @click.option("--jobs", default=1, show_default=True, help="Runs at a time, one thread each.")
 @results_option

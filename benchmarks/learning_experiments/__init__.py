@@ -22,7 +22,8 @@ NAMES = (
     "digirl",
 )
 """Names of the experiments: their files, and the recipes whose pages show the results."""
-
+TUNING = ("history_tuning",)
+"""Names of the experiments that choose settings, on seeds that are never published."""
 
 FOLDERS = {"learning": __name__, "strategies": "benchmarks.strategies"}
 """Family of experiments, the beginning of the names of its raw results -> the folder of their files."""
