@@ -8,7 +8,7 @@ from benchmarks.strategies.base import higher
 from benchmarks.strategies.table import GRPO, Pages, TableStrategy
 
 
-def broad(rollouts: int, groups: int, learning_rate: float = 0.2) -> list[str]:
+def broad(rollouts: int, groups: int, learning_rate: float = 3.2) -> list[str]:
     """Return the settings of batches of `groups` groups. The learning rate belongs to 16 groups of 8 rollouts."""
     scaled = learning_rate * (rollouts * groups / 128) ** 0.5
     return [

@@ -19,7 +19,7 @@ class Main(TableStrategy):
         "lite_ppo": ["credit.name=lite_ppo"],
         "dr_grpo": ["credit.name=dr_grpo"],
     }
-    common = (*GRPO, "train.learning_rate=0.2")
+    common = (*GRPO, "train.learning_rate=3.2")
     claims = (
         higher("EAR: more success per token than GRPO", "ear", "grpo"),
         higher("novelty (XRPO): more success per token than GRPO", "xrpo", "grpo"),

@@ -18,7 +18,7 @@ class Main(TableStrategy):
     """
 
     xrpo, seeds = ("control.allocator=xrpo",), ("rollout.guidance=examples",)
-    common = (*GRPO, "train.learning_rate=0.2")
+    common = (*GRPO, "train.learning_rate=3.2")
     arms: ClassVar = {
         "uniform": [],
         "xrpo": [*xrpo, *seeds, "credit.name=xrpo"],

@@ -56,4 +56,4 @@ def test_the_learning_rate_grows_with_the_root_of_the_batch():
     sizes = [one.control.rollouts_per_group * one.train.groups_per_batch for one in (base, recipe)]
     factor = recipe.train.learning_rate / base.train.learning_rate
     assert sizes[1] == 8 * sizes[0] and factor == pytest.approx(sqrt(8), rel=1e-3)
-    assert broad(128, 8)[2] == f"train.learning_rate={0.2 * sqrt(8):.4g}"
+    assert broad(128, 8)[2] == f"train.learning_rate={3.2 * sqrt(8):.4g}"
