@@ -29,23 +29,35 @@ from benchmarks.strategies.views import summary
 @click.option("--method", "names", multiple=True, type=click.Choice([*NAMES, *TUNING]), help="Default: all methods.")
 @click.option("--seeds", default="10-19", show_default=True, help="First and last seed.")
 @click.option("--jobs", default=1, show_default=True, help="Runs at a time, one thread each.")
+@click.option(
+    "--starts",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of initial policies, one per suite. Those that it lacks are made there; default: all are made anew.",
+)
 @results_option
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON line.")
-def main(names: Sequence[str], seeds: str, jobs: int, results: Path, as_json: bool) -> None:
+def main(names: Sequence[str], seeds: str, jobs: int, starts: Path | None, results: Path, as_json: bool) -> None:
     """Compare methods with plain GRPO, and print whether their claims hold."""
     numbers = seed_range(seeds, results)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as temporary:
         suites = {name: _suite(name) for name in names or NAMES}
-        starts = {
-            suite: [f"model.path={make_start(Path(folder) / suite, suite)}"] for suite in {*suites.values()} - {""}
+        folder = starts or Path(temporary)
+        settings = {
+            suite: [f"model.path={_start(folder / suite, suite)}"] if suite else [] for suite in {*suites.values()}
         }
         reports = {
-            name: summary(measure(name, "strategies", numbers, jobs, results, starts.get(suite, [])))
+            name: summary(measure(name, "strategies", numbers, jobs, results, settings[suite]))
             for name, suite in suites.items()
         }
     if as_json:
         alone = reports[names[0]] if len(names) == 1 else {}
         click.echo(json.dumps(alone | {"methods": reports}))
+
+
+def _start(folder: Path, suite: str) -> Path:
+    """Return the initial policy for the suite, made in `folder` unless it is there."""
+    policy = folder / "policy"
+    return policy.absolute() if policy.exists() else make_start(folder, suite)
 
 
 def _suite(name: str) -> str:
