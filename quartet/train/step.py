@@ -257,5 +257,6 @@ class Learner:
         metrics |= gap_sums(microbatch, tokens.old_logprobs_T)
         compared_T = microbatch.weights_T * used(microbatch.uses_T, COMPARED)
         metrics |= with_weights({"entropy_nats": (compared_T * scores.entropies_T).sum().item()}, compared_T)
+        metrics["loss"] = loss.item()  # read before the backward pass, for which a GPU need not be waited for
         torch.autograd.backward(loss)
-        return {**metrics, "loss": loss.item()}
+        return metrics
