@@ -29,6 +29,11 @@ def checkpoint_layers(model: PreTrainedModel) -> None:
         layer.forward = partial(_checkpointed, layer.forward, contexts)
 
 
+def decoder_layers(model: PreTrainedModel) -> list[GradientCheckpointingLayer]:
+    """Return the layers of a model's decoder; an empty list for a model whose layers `transformers` does not mark."""
+    return [module for module in model.get_decoder().modules() if isinstance(module, GradientCheckpointingLayer)]
+
+
 def _checkpointed(forward: Callable[..., Any], contexts: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
     return checkpoint(partial(forward, **kwargs), *args, use_reentrant=False, context_fn=contexts)
 

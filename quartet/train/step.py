@@ -23,6 +23,7 @@ from quartet.train.aggregation import COMPARED
 from quartet.train.assign import Passes
 from quartet.train.critic.base import Critic
 from quartet.train.gpu.compiled_layers import compile_layers
+from quartet.train.gpu.support import require_kernels
 from quartet.train.loss.base import LossInput
 from quartet.train.loss_input import loss_input, of_all_ranks
 from quartet.train.metrics.gap import add_up, gap_means, gap_sums
@@ -76,6 +77,7 @@ class Learner:
         self._objective = Objective(recipe.loss)
         self.ranks = ranks or Ranks()
         device = usable_device(recipe.train.device, "train.device")
+        require_kernels(device)
         if device.type == "cpu":
             keep_freed_memory()
         for policy in (model, *frozen.values()):
@@ -257,6 +259,6 @@ class Learner:
         metrics |= gap_sums(microbatch, tokens.old_logprobs_T)
         compared_T = microbatch.weights_T * used(microbatch.uses_T, COMPARED)
         metrics |= with_weights({"entropy_nats": (compared_T * scores.entropies_T).sum().item()}, compared_T)
-        metrics["loss"] = loss.item()  # read before the backward pass, for which a GPU need not be waited for
+        metrics["loss"] = loss.item()  # waits for the forward pass of a GPU, and not for its backward pass
         torch.autograd.backward(loss)
         return metrics

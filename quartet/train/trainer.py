@@ -33,6 +33,7 @@ from quartet.train.checkpoint.files import load_state
 from quartet.train.checkpoint.recover import roll_back_to_whole
 from quartet.train.checkpoint.writer import CheckpointWriter
 from quartet.train.frozen import load_frozen
+from quartet.train.gpu.warm_up import warm_up
 from quartet.train.metrics.batch import PhaseTimer, batch_metrics
 from quartet.train.packing.sight import sight_of
 from quartet.train.policy_writer import PolicyWriter, Publication, copy_to_publish
@@ -77,6 +78,9 @@ class Trainer:
         # The weights of several ranks are sharded copies.
         own = copy_to_publish(self.model, recipe) if ranks is None or ranks.size == 1 else self.model
         self.learner = Learner(own, recipe, frozen, sight_of(loaded.pictures, ledger, recipe), ranks)
+        if self.learner.model.device.type == "cuda":
+            with presence.waiting("the first passes on the GPU", "kernels are compiled"):
+                warm_up(self.learner, presence.beat)
         self.writer = PolicyWriter(ledger, recipe, loaded, recorder, presence)
         self.checkpoints = CheckpointWriter(ledger, recipe, self.learner, recorder, presence)
         self._setback = Setback(recipe, ledger, self.learner, self._credits, presence)

@@ -1,5 +1,6 @@
-"""What the trainer computes in its own way on a GPU: FlashAttention over packed rows, fused scores, compiled layers."""
+"""The trainer on a GPU: FlashAttention over packed rows, fused scores of tokens, compiled layers."""
 
+import copy
 from collections.abc import Callable
 
 import numpy as np
@@ -7,10 +8,19 @@ import pytest
 import torch
 from test_step import branches_of, nothing, trajectories
 from tiny_batches import make_call, make_model, make_trajectory
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from quartet.config import Recipe
+from quartet.errors import ConfigError, SetupError
 from quartet.policy.never_sampled import without_tokens
-from quartet.train.gpu.repeat import Repeat, occurrences
+from quartet.train.activation_checkpointing import decoder_layers
+from quartet.train.gpu import support
+from quartet.train.gpu.compiled_layers import Compiled
+from quartet.train.gpu.flash_attention import attend_flash
+from quartet.train.gpu.repeat import repeated
+from quartet.train.gpu.support import require_kernels
+from quartet.train.gpu.warm_up import warm_up
+from quartet.train.packing.segments import repeats_of, segments_of
 from quartet.train.packing.tree import Tree
 from quartet.train.step import Learner
 from quartet.types import Trajectory
@@ -77,9 +87,8 @@ def test_a_token_that_is_never_sampled_contributes_nothing_to_fused_scores(dtype
 def test_segments_are_the_tails_of_the_row_and_the_columns_of_the_branches() -> None:
     """The third branch is a prefix of the first, so it has no tail."""
     columns = [np.arange(6), np.array([0, 1, 2, 6, 7]), np.arange(4), np.array([0, 1, 2, 6, 8])]
-    segments = Tree(columns, [0, 3, 4, 4], 9).segments
-    assert segments.repeats is not None
-    parts = np.split(segments.repeats[0].numpy(), segments.branch_ends[1:-1])
+    segments = segments_of(Tree(columns, [0, 3, 4, 4], 9))
+    parts = np.split(segments.repeats.columns_X.numpy(), segments.branch_ends[1:-1])
     assert [part.tolist() for part in parts] == [columns[branch].tolist() for branch in (0, 1, 3)]
     tails = np.split(np.arange(9), segments.tail_ends[1:-1])
     for part, tail in zip(parts, tails, strict=True):
@@ -89,19 +98,41 @@ def test_segments_are_the_tails_of_the_row_and_the_columns_of_the_branches() -> 
 
 
 def test_segments_of_branches_that_share_nothing_are_the_row_itself() -> None:
-    segments = Tree([np.arange(4), np.arange(4, 9)], [0, 0], 9).segments
-    assert segments.repeats is None
+    segments = segments_of(Tree([np.arange(4), np.arange(4, 9)], [0, 0], 9))
+    assert segments.repeats.columns_X.tolist() == segments.repeats.firsts_L.tolist() == list(range(9))
+    assert not len(segments.repeats.others_E)
     assert segments.tail_ends.tolist() == segments.branch_ends.tolist() == [0, 4, 9]
 
 
 def test_the_gradient_of_a_repetition_is_that_of_index_select() -> None:
-    places = np.array([0, 1, 2, 3, 0, 1, 4, 0, 1, 2, 5])
-    arguments = [torch.from_numpy(part) for part in (places, *occurrences(places, 6))]
+    columns = np.array([0, 1, 2, 3, 0, 1, 4, 0, 1, 2, 5])
     x, weights = torch.randn(6, 2, 3, requires_grad=True), torch.randn(11, 2, 3)
-    found = Repeat.apply(x, *arguments)
-    assert torch.equal(found, x[places])
-    ours, theirs = (torch.autograd.grad((weights * one).sum(), x)[0] for one in (found, x[places]))
+    found = repeated(x, repeats_of(columns, 6))
+    assert torch.equal(found, x[columns])
+    ours, theirs = (torch.autograd.grad((weights * one).sum(), x)[0] for one in (found, x[columns]))
     torch.testing.assert_close(ours, theirs)
+
+
+def test_a_copy_of_a_compiled_layer_trains_the_copy() -> None:
+    """A critic is a copy of the policy, made after the policy's layers were compiled."""
+    model = make_model()
+    for layer in decoder_layers(model):
+        layer.forward = Compiled(layer.forward, backend="eager")
+    copied = copy.deepcopy(model)
+    copied(input_ids=torch.arange(6)[None]).logits.sum().backward()
+    assert all(parameter.grad is not None for parameter in copied.parameters())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_layers_of_a_model_with_names_of_its_own_are_found() -> None:
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=8, n_layer=3, n_head=2))
+    assert len(decoder_layers(model)) == 3
+
+
+def test_attention_of_another_kind_is_refused() -> None:
+    heads, segments = torch.zeros(1, 2, 4, 8), segments_of(Tree([np.arange(4)], [0], 4))
+    with pytest.raises(ConfigError, match=r"passes softcap = 30\.0"):
+        attend_flash(torch.nn.Identity(), heads, heads, heads, None, segments=segments, softcap=30.0)
 
 
 def forked() -> list[list[Trajectory]]:
@@ -119,7 +150,7 @@ def test_flash_attention_over_a_tree_agrees_with_float32_in_values_and_gradients
         settings = recipe(train={"device": device, "compute_dtype": dtype, "max_tokens_per_microbatch": 512})
         learner = Learner(make_model(), settings)
         (minibatch,) = learner.plan(branches_of(forked(), settings), 1, nothing)
-        assert any(microbatch.tree.segments.repeats is not None for microbatch in minibatch if microbatch.tree)
+        assert any(len(segments_of(one.tree).repeats.others_E) for one in minibatch if one.tree)
         logprobs = [learner.scorer.score(microbatch).logprobs_T for microbatch in minibatch]
         learner.gradient(minibatch, nothing)
         gradients = [
@@ -130,3 +161,35 @@ def test_flash_attention_over_a_tree_agrees_with_float32_in_values_and_gradients
     assert 0 < (logprobs - exact_logprobs).abs().max() < 0.25
     cosine = torch.nn.functional.cosine_similarity(slopes, exact_slopes, dim=0)
     assert cosine > 0.999
+
+
+def test_the_first_passes_change_neither_weights_nor_optimizer(recipe: RecipeBuilder) -> None:
+    settings = recipe(credit="gae", loss={"terms": ["ppo_clip", "value", {"name": "kl", "weight": 0.1}]})
+    learner, beats = Learner(make_model(), settings, {"reference": make_model(seed=1)}), list[None]()
+    before = {name: parameter.clone() for name, parameter in learner.parameters.items()}
+    warm_up(learner, lambda: beats.append(None))
+    assert beats and not learner.optimizer.state and learner.optimizer_step == 0
+    for name, parameter in learner.parameters.items():
+        assert torch.equal(parameter, before[name]) and parameter.grad is None
+
+
+def test_an_error_of_the_first_passes_is_raised(recipe: RecipeBuilder) -> None:
+    learner = Learner(make_model(), recipe())
+    learner.model.get_input_embeddings().weight = torch.nn.Parameter(torch.ones(1, 32))
+    with pytest.raises(IndexError):
+        warm_up(learner, nothing)
+
+
+def test_a_gpu_without_a_c_compiler_is_refused_before_a_batch_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support, "find_spec", lambda name: name)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("CC", "")
+    with pytest.raises(SetupError, match="needs a C compiler"):
+        require_kernels(torch.device("cuda"))
+    require_kernels(torch.device("cpu"))
+
+
+def test_a_gpu_without_triton_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support, "find_spec", lambda name: None)
+    with pytest.raises(SetupError, match="needs Triton"):
+        require_kernels(torch.device("cuda:1"))

@@ -1,1 +1,1 @@
-"""What the trainer computes in its own way on a GPU: attention over packed branches, scores of tokens, fused layers."""
+"""Attention, scores of tokens and compiled layers of the trainer on a GPU."""

@@ -8,16 +8,22 @@ from typing import Any
 
 import torch
 
-from quartet.train.gpu.repeat import Repeat
-from quartet.train.packing.tree import Segments
+from quartet.errors import ConfigError
+from quartet.train.gpu.repeat import repeated
+from quartet.train.packing.segments import Segments
 
 MAX_HEAD_DIM = 256
+LEAST_CAPABILITY = (8, 0)
+"""Compute capability from which on GPUs run PyTorch's FlashAttention: NVIDIA's Ampere."""
+UNSUPPORTED = ("dropout", "softcap", "s_aux", "sliding_window")
+"""Arguments of models whose attention differs from the one computed here."""
 
 
 def can_flash(head_dim: int, compute_dtype: torch.dtype, device: torch.device) -> bool:
-    """Return whether PyTorch's FlashAttention takes such heads."""
-    fits = head_dim % 8 == 0 and head_dim <= MAX_HEAD_DIM
-    return device.type == "cuda" and compute_dtype == torch.bfloat16 and fits
+    """Return whether PyTorch's FlashAttention takes such heads on the device."""
+    if device.type != "cuda" or compute_dtype != torch.bfloat16 or head_dim % 8 or head_dim > MAX_HEAD_DIM:
+        return False
+    return torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY
 
 
 def attend_flash(
@@ -33,15 +39,20 @@ def attend_flash(
 ) -> tuple[torch.Tensor, None]:
     """Return the attention outputs `[1, L, H, d]`. H: query heads, K: key-value heads, L: columns of the row.
 
-    The causal mask is aligned at the ends: the last query of a tail attends to all tokens of its branch.
+    The causal mask is aligned at the ends: the last query of a tail attends to all tokens of its branch. Raises
+    `ConfigError` for a model with another kind of attention.
     """
+    if other := [name for name in UNSUPPORTED if kwargs.get(name)]:
+        raise ConfigError(
+            f"{type(module).__name__} passes {other[0]} = {kwargs[other[0]]}, which the attention on a GPU lacks",
+            "set train.compute_dtype = 'float32', or train on the CPU",
+        )
     q_LHd, k_LKd, v_LKd = (part[0].transpose(0, 1).bfloat16() for part in (query_1HLd, key_1KLd, value_1KLd))
-    if segments.repeats is not None:
-        k_LKd, v_LKd = (Repeat.apply(part, *segments.repeats) for part in (k_LKd, v_LKd))
+    k_XKd, v_XKd = (repeated(part, segments.repeats) for part in (k_LKd, v_LKd))
     output_LHd, *_ = torch.ops.aten._flash_attention_forward(
         q_LHd,
-        k_LKd,
-        v_LKd,
+        k_XKd,
+        v_XKd,
         segments.tail_ends,
         segments.branch_ends,
         segments.longest_tail,

@@ -4,6 +4,7 @@ Logits keep their data type, and sums are in float32, so the only copy in memory
 Shapes: T tokens, V tokens of the vocabulary. Only imported on a GPU, since PyTorch for CPUs comes without Triton.
 """
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ import triton.language as tl  # pyright: ignore[reportMissingImports]
 from torch.autograd.function import once_differentiable
 
 BLOCK, WARPS = 4096, 8
+"""Logits that a program holds at a time, and its warps: 16 logits and their sums per thread fit into registers."""
 LOWEST = tl.constexpr(-3.4e38)
 """Initial maximum of a row: finite, since the difference of two infinities is NaN."""
 
@@ -29,7 +31,8 @@ class FusedTokenScores(torch.autograd.Function):
         logprobs_T, entropies_T = (logits_TV.new_empty(count, dtype=torch.float32) for _ in range(2))
         sums_T3 = logits_TV.new_empty(count, 3, dtype=torch.float32)
         written = (logprobs_T, entropies_T, sums_T3)
-        _score[(count,)](logits_TV, targets_T, temperatures_T, *written, size, BLOCK=BLOCK, num_warps=WARPS)
+        with device_of(logits_TV):
+            _score[(count,)](logits_TV, targets_T, temperatures_T, *written, size, BLOCK=BLOCK, num_warps=WARPS)
         ctx.save_for_backward(logits_TV, targets_T, temperatures_T, entropies_T, sums_T3)
         ctx.set_materialize_grads(False)
         return logprobs_T, entropies_T
@@ -48,8 +51,14 @@ class FusedTokenScores(torch.autograd.Function):
         out_TV, grid = torch.empty_like(logits_TV), (count, triton.cdiv(size, BLOCK))
         read = (*given, logits_TV, targets_T, temperatures_T, entropies_T, sums_T3)
         with_entropies = of_entropies_T is not None
-        _slope[grid](*read, out_TV, size, WITH_ENTROPIES=with_entropies, BLOCK=BLOCK, num_warps=WARPS)
+        with device_of(logits_TV):
+            _gradient[grid](*read, out_TV, size, WITH_ENTROPIES=with_entropies, BLOCK=BLOCK, num_warps=WARPS)
         return out_TV, None, None
+
+
+def device_of(tensor: torch.Tensor) -> torch.cuda.device | nullcontext[None]:
+    """Return the context in which Triton launches on the tensor's device, and not on the current one."""
+    return torch.cuda.device(tensor.device) if tensor.is_cuda else nullcontext()  # Triton's interpreter has no device
 
 
 @triton.jit
@@ -67,14 +76,16 @@ def _score(logits, targets, temperatures, logprobs, entropies, sums, size, BLOCK
         higher = tl.maximum(largest, tl.max(x, axis=0))
         fall = largest - higher
         kept = tl.exp(fall)
-        shifted = tl.maximum(x - higher, LOWEST)  # 0 x -inf is NaN
+        shifted = tl.where(x < LOWEST, LOWEST, x - higher)  # 0 x -inf is NaN; a NaN stays one
         weights = tl.exp(shifted)
         moment = kept * (moment + fall * total) + weights * shifted
         total = kept * total + weights
         scaled = tl.exp(fall * inverse) * scaled + tl.exp(shifted * inverse)
         largest = higher
     log_scaled, whole = tl.log(tl.sum(scaled, axis=0)), tl.sum(total, axis=0)
-    chosen = tl.load(row + tl.load(targets + token)).to(tl.float32)
+    target = tl.load(targets + token)
+    # A target outside the vocabulary gives a NaN, and so an error of the train step.
+    chosen = tl.load(row + target, mask=(target >= 0) & (target < size), other=float("nan")).to(tl.float32)
     tl.store(logprobs + token, (chosen - largest) * inverse - log_scaled)
     tl.store(entropies + token, tl.log(whole) - tl.sum(moment, axis=0) / whole)
     tl.store(sums + 3 * token, largest)
@@ -83,7 +94,7 @@ def _score(logits, targets, temperatures, logprobs, entropies, sums, size, BLOCK
 
 
 @triton.jit
-def _slope(
+def _gradient(
     of_logprobs,
     of_entropies,
     logits,
@@ -106,7 +117,7 @@ def _slope(
     inside = columns < size
     inverse = 1.0 / tl.load(temperatures + token)
     x = tl.load(logits + token * size + columns, mask=inside, other=0.0).to(tl.float32)
-    shifted = tl.maximum(x - tl.load(sums + 3 * token), LOWEST)
+    shifted = tl.where(x < LOWEST, LOWEST, x - tl.load(sums + 3 * token))
     q = tl.exp(shifted * inverse - tl.load(sums + 3 * token + 2))
     is_target = (columns == tl.load(targets + token)).to(tl.float32)
     slope = tl.load(of_logprobs + token) * inverse * (is_target - q)

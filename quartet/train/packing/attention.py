@@ -18,9 +18,11 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from quartet.train.gpu.flash_attention import attend_flash, can_flash
 from quartet.train.kernel.tree_attention import attend_tree, tree_kernel
 from quartet.train.packing.microbatch import Microbatch
+from quartet.train.packing.segments import segments_of
 from quartet.train.packing.tree import Tree
 
-NAME, FLASH_NAME = "quartet_branches", "quartet_flash"
+NAME, FLASH_NAME = "quartet_branches", "quartet_packed"
+"""Names in the registry of `transformers`, which would take a name with "flash" for an implementation of its own."""
 FULL_ATTENTION = frozenset({"llama", "qwen3_vl_text"})
 """Model types whose configuration does not list the attention of each layer, although all layers have full
 attention."""
@@ -95,7 +97,7 @@ def attending_by_branch(model: PreTrainedModel, microbatch: Microbatch) -> Itera
     try:
         # If it receives a mask of four dimensions, transformers makes no mask of its own.
         mask = torch.empty(1, 1, 0, 0, device=device)
-        yield {"attention_mask": mask, **({"segments": tree.segments} if flash else {"tree": tree})}
+        yield {"attention_mask": mask, **({"segments": segments_of(tree)} if flash else {"tree": tree})}
     finally:
         config._attn_implementation = before
 

@@ -2,28 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from quartet.train.gpu.repeat import occurrences
-
 CPU = torch.device("cpu")
-
-
-class Segments(NamedTuple):
-    """Tails and branches of a packed row as consecutive segments; branches without a tail are left out."""
-
-    repeats: tuple[torch.Tensor, ...] | None
-    """Columns `[X]` of the tokens of all branches, one branch after another, and their `occurrences`; None if no branch
-    shares a token, since these are then the columns of the row."""
-    tail_ends: torch.Tensor
-    """0, and the end of each tail in the packed row, int32."""
-    branch_ends: torch.Tensor
-    """0, and the end of each branch among the columns `[X]`, int32."""
-    longest_tail: int
-    longest_branch: int
 
 
 class Tree:
@@ -42,7 +25,7 @@ class Tree:
     ) -> None:
         """Make the tree. `columns`: the columns of each branch's tokens. `shared`: the number of tokens before each
         branch's tail. The properties `columns` and `owners` return tensors on `device`."""
-        self._columns, self._shared, self.num_columns, self._device = columns, shared, num_columns, device
+        self._columns, self._shared, self.num_columns, self.device = columns, shared, num_columns, device
 
     def to(self, device: torch.device) -> "Tree":
         return Tree(self._columns, self._shared, self.num_columns, device)
@@ -51,8 +34,8 @@ class Tree:
     def spans(self) -> np.ndarray:
         """`[S, 4]`: first column and length of each tail; index of the first range, and number of ranges, of its
         context."""
-        starts = np.array([own[shared] if shared < len(own) else 0 for own, shared in self._each])
-        lengths = np.array([len(own) - shared for own, shared in self._each])
+        starts = np.array([own[shared] if shared < len(own) else 0 for own, shared in self.branches])
+        lengths = np.array([len(own) - shared for own, shared in self.branches])
         counts = np.array([len(ranges) for ranges in self._contexts])
         return np.stack([starts, lengths, np.cumsum(counts) - counts, counts], axis=1).astype(np.int64)
 
@@ -72,7 +55,7 @@ class Tree:
         columns_SM = np.zeros((len(self._columns), self.longest_branch), dtype=np.int64)
         for row_M, own in zip(columns_SM, self._columns, strict=True):
             row_M[: len(own)] = own
-        return torch.from_numpy(columns_SM).to(self._device)
+        return torch.from_numpy(columns_SM).to(self.device)
 
     @cached_property
     def owners(self) -> torch.Tensor:
@@ -80,33 +63,15 @@ class Tree:
         owners_L, longest = np.zeros(self.num_columns, dtype=np.int64), self.columns.shape[1]
         for index, own in enumerate(self._columns):
             owners_L[own] = index * longest + np.arange(len(own))
-        return torch.from_numpy(owners_L).to(self._device)
-
-    @cached_property
-    def segments(self) -> Segments:
-        each = [(own, len(own) - shared) for own, shared in self._each if len(own) > shared]
-        lengths = np.array([[tail, len(own)] for own, tail in each], dtype=np.int32)
-        ends = torch.from_numpy(np.concatenate([np.zeros((1, 2), dtype=np.int32), lengths.cumsum(0, dtype=np.int32)]))
-        tail_ends, branch_ends = ends.to(self._device).unbind(1)
-        columns = np.concatenate([own for own, _ in each])
-        repeats = None
-        if len(columns) > self.num_columns:
-            places = (columns, *occurrences(columns, self.num_columns))
-            repeats = tuple(torch.from_numpy(part).to(self._device) for part in places)
-        return Segments(
-            repeats=repeats,
-            tail_ends=tail_ends.contiguous(),
-            branch_ends=branch_ends.contiguous(),
-            longest_tail=int(lengths[:, 0].max()),
-            longest_branch=int(lengths[:, 1].max()),
-        )
+        return torch.from_numpy(owners_L).to(self.device)
 
     @cached_property
     def _contexts(self) -> list[np.ndarray]:
-        return [_ranges(own[:shared]) for own, shared in self._each]
+        return [_ranges(own[:shared]) for own, shared in self.branches]
 
     @property
-    def _each(self) -> Iterator[tuple[np.ndarray, int]]:
+    def branches(self) -> Iterator[tuple[np.ndarray, int]]:
+        """Columns of each branch's tokens, and number of its tokens before the tail."""
         return zip(self._columns, self._shared, strict=True)
 
 
