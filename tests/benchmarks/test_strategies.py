@@ -1,5 +1,6 @@
 """Experiments on strategies: valid arms, a summary that says what was measured, figures of a real run."""
 
+import math
 from contextlib import closing
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from benchmarks.locks.run import run
 from benchmarks.locks.variants import grpo_with
 from benchmarks.raw_results import RawResults
 from benchmarks.strategies import NAMES, TUNING
+from benchmarks.strategies.best_locks import LOWEST_SUCCESS
 from benchmarks.strategies.table import Manager
 from benchmarks.strategies.views import result, summary
 from quartet.ledger import Ledger
@@ -75,6 +77,15 @@ def test_a_run_measures_every_figure_and_presses_cost_two_tokens(untrained: str)
     assert set(measured.figures) == set(experiment.figures)
     assert measured.tokens == 600
     assert 2 * measured.figures["environment_steps"] >= 600, "every press is a step"
+
+
+@pytest.mark.slow
+def test_a_run_without_success_has_a_finite_logarithm(untrained: str):
+    experiment = find("best_locks", "strategies")()
+    experiment.budget_tokens = 100
+    figures = experiment.run([*experiment.settings("grpo"), untrained], 0).figures
+    assert figures["area"] < LOWEST_SUCCESS
+    assert figures["log_area"] == math.log(LOWEST_SUCCESS)
 
 
 @pytest.mark.slow
