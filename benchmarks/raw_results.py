@@ -95,18 +95,22 @@ def current_commit() -> str:
     """Return the commit, read once: later changes of the files do not affect this process.
 
     In a copy of the files without Git history it is the one that the environment variable `QUARTET_COMMIT` names.
-    Nothing checks that name, so copy a commit without changes.
+    Nothing checks that name, so copy a commit without changes. If there is a history that Git cannot read, the commit
+    is `unknown`.
     """
+    root = FOLDER.parents[1]
+    if not (root / ".git").exists():
+        return os.environ.get(COMMIT_VARIABLE, "unknown")
 
     def git(*arguments: str) -> str:
-        command = ["git", "-C", str(FOLDER.parents[1]), *arguments]
+        command = ["git", "-C", str(root), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
         changed = git("status", "--porcelain", "--untracked-files=no", ":(exclude)benchmarks/results")
         return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changed else "")
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get(COMMIT_VARIABLE, "unknown")
+        return "unknown"
 
 
 @cache

@@ -38,3 +38,11 @@ def test_git_history_is_believed_before_the_name(monkeypatch, tmp_path: Path):
         ["git", "-C", str(tmp_path), "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True
     )
     assert current_commit() == head.stdout.strip()
+
+
+def test_history_that_git_cannot_read_is_not_replaced_by_the_name(monkeypatch, tmp_path: Path):
+    """As with a folder of another user, where Git reports dubious ownership."""
+    monkeypatch.setattr(raw_results, "FOLDER", tmp_path / "benchmarks" / "results")
+    monkeypatch.setenv(COMMIT_VARIABLE, "0123456789ab")
+    (tmp_path / ".git").mkdir()
+    assert current_commit() == "unknown"
