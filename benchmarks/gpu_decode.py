@@ -19,45 +19,38 @@ from typing import Any, NamedTuple
 
 import click
 import torch
-from transformers import AutoModelForCausalLM, Qwen3Config
 
+from benchmarks.gpu import SIZES, VOCABULARY, data_sheet, untrained_qwen3
 from quartet.config import Engine
 from quartet.engine.base import GenerateRequest
 from quartet.engine.dense_forward import DenseForward
 from quartet.engine.forward import Span
 from quartet.engine.torch_engine import TorchEngine
-from quartet.errors import ConfigError, SetupError
-from quartet.forecast.gpus import GPUS
+from quartet.errors import ConfigError
 from quartet.types import Sampling
 
-SIZES = {0.6e9: (1024, 3072, 28), 1.5e9: (2048, 6144, 24), 1.7e9: (2048, 6144, 28)}
-"""Hidden size, size of the MLP, and layers by approximate number of parameters. 0.6 and 1.7 are those of Qwen3."""
-VOCABULARY = 151_936
 REPETITIONS, STEPS = 5, 20
 PROFILED_STEPS = 5
 
 
 @click.command()
-@click.option("--parameters", type=float, default=1.5e9, show_default=True, help="0.6e9, 1.5e9 or 1.7e9.")
+@click.option("--size", type=click.Choice(list(SIZES)), default="1.5B", show_default=True)
 @click.option("--rows", default=64, show_default=True, help="Concurrent requests.")
 @click.option("--context", default="256,1024,4096", show_default=True, help="Mean tokens of a request.")
 @click.option("--new-tokens", default=128, show_default=True, help="Tokens that each request samples.")
 @click.option("--profile", is_flag=True, help="Print the kernels of a step that take longest, to stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else.")
-def main(parameters: float, rows: int, context: str, new_tokens: int, profile: bool, as_json: bool) -> None:
+def main(size: str, rows: int, context: str, new_tokens: int, profile: bool, as_json: bool) -> None:
     """Measure decoding on this machine's GPU."""
-    if not torch.cuda.is_available():
-        raise SetupError("this benchmark needs a CUDA device, and torch finds none", "run it on a machine with a GPU")
-    if parameters not in SIZES:
-        raise ConfigError(f"no model with {parameters:g} parameters", f"choose one of {sorted(SIZES)}")
+    name, sheet = data_sheet()
     started, contexts = time.perf_counter(), [int(each) for each in context.split(",")]
     if min(contexts) <= new_tokens:
         raise ConfigError(f"a context of {min(contexts)} leaves no prompt", "lower --new-tokens")
-    model = make_model(*SIZES[parameters], max(contexts) + new_tokens)
+    model = untrained_qwen3(size, torch.bfloat16, max(contexts) + new_tokens)
     engine = make_engine(model, rows, max(contexts) + new_tokens)
-    peak, copied = peak_bytes_per_second(), copy_bytes_per_second()
+    peak, copied = sheet.bytes_per_second, copy_bytes_per_second()
     result: dict[str, Any] = {
-        "device": torch.cuda.get_device_name(),
+        "device": name,
         "torch": torch.__version__,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "rows": rows,
@@ -84,34 +77,15 @@ class Measured(NamedTuple):
     engine: float
 
 
-def cell_of(found: Measured, rows: int, peak: float | None, copied: float) -> dict[str, float]:
+def cell_of(found: Measured, rows: int, peak: float, copied: float) -> dict[str, float]:
     """Return the figures of one context length."""
     cell: dict[str, float] = {"bytes_per_step": found.step_bytes}
     for name, seconds in (("eager", found.eager), ("graph", found.graph), ("engine", found.engine)):
         cell[f"{name}_ms"] = round(1e3 * seconds, 3)
         cell[f"{name}_share_of_copy_bandwidth"] = round(found.step_bytes / seconds / copied, 3)
-        if peak:
-            cell[f"{name}_share_of_bandwidth"] = round(found.step_bytes / seconds / peak, 3)
+        cell[f"{name}_share_of_bandwidth"] = round(found.step_bytes / seconds / peak, 3)
     cell["engine_tokens_per_second"] = round(rows / found.engine)
     return cell
-
-
-def make_model(hidden: int, mlp: int, layers: int, longest: int) -> Any:
-    """Return a Qwen3 with random weights in bfloat16, made on the device."""
-    config = Qwen3Config(
-        vocab_size=VOCABULARY,
-        hidden_size=hidden,
-        intermediate_size=mlp,
-        num_hidden_layers=layers,
-        num_attention_heads=16,
-        num_key_value_heads=8,
-        head_dim=128,
-        max_position_embeddings=longest,
-        tie_word_embeddings=True,
-    )
-    torch.manual_seed(0)
-    with torch.device("cuda"):
-        return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
 
 
 def make_engine(model: Any, rows: int, longest: int) -> TorchEngine:
@@ -190,13 +164,6 @@ async def engine_step_seconds(engine: TorchEngine, rows: int, context: int, new_
     engine.forward.extend = extend  # type: ignore[method-assign]
     steps = [after[0] - before[0] for before, after in pairwise(calls) if before[1] and after[1]]
     return statistics.median(steps)
-
-
-def peak_bytes_per_second() -> float | None:
-    """Return the peak of the memory's bandwidth from the data sheet, or None for a device that is not listed."""
-    device = torch.cuda.get_device_name()
-    names = [name for name in sorted(GPUS, key=len, reverse=True) if name in device]
-    return GPUS[names[0]].bytes_per_second if names and "PCIe" not in device else None
 
 
 def copy_bytes_per_second() -> float:

@@ -19,47 +19,12 @@ from typing import Any
 import click
 import numpy as np
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from benchmarks.gpu import SIZES, data_sheet, untrained_qwen3
 from benchmarks.trainer_contenders.batches import batch_of, prepared, random_ids, single_turn
-from quartet.errors import SetupError
-from quartet.forecast.gpus import GPUS, GpuKind
 from quartet.recipe.file import parse_recipe
 from quartet.train.packing.branches import Branch
 from quartet.train.step import Learner
-
-VOCABULARY = 151_936
-SIZES: dict[str, dict[str, int]] = {
-    "0.6B": {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28},
-    "1.5B": {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 24},
-}
-"""Widths as in Qwen3-0.6B and Qwen3-1.7B; the latter has 28 layers."""
-
-
-def gpu() -> tuple[str, GpuKind]:
-    """Return name and data sheet of the GPU. Raises `SetupError` if there is none, or an unknown one."""
-    if not torch.cuda.is_available():
-        raise SetupError("this benchmark computes on a GPU, and torch finds none", "run it on a machine with a GPU")
-    name = torch.cuda.get_device_name()
-    for kind, sheet in GPUS.items():
-        if kind in name:
-            return name, sheet
-    raise SetupError(f"the peak of {name} is not known", "add its data sheet to quartet/forecast/gpus.py")
-
-
-def untrained(size: str) -> Qwen3ForCausalLM:
-    """Return a Qwen3 with random weights on the GPU."""
-    config = Qwen3Config(
-        vocab_size=VOCABULARY,
-        num_attention_heads=16,
-        num_key_value_heads=8,
-        head_dim=128,
-        tie_word_embeddings=True,
-        **SIZES[size],
-    )
-    torch.manual_seed(0)
-    with torch.device("cuda"):
-        return Qwen3ForCausalLM(config).eval()
 
 
 def long_branches(rollouts: int, prompt_tokens: int, tokens: int) -> list[Branch]:
@@ -72,7 +37,8 @@ def long_branches(rollouts: int, prompt_tokens: int, tokens: int) -> list[Branch
     return prepared(batch_of(groups))
 
 
-def learner(size: str, microbatch_tokens: int, tokens: int, *, checkpointing: bool) -> Learner:
+def new_learner(size: str, microbatch_tokens: int, tokens: int, *, checkpointing: bool) -> Learner:
+    """Return the learner of an untrained model in bfloat16, for rollouts of at most `tokens` tokens."""
     recipe = {
         "name": "gpu_train",
         "model": {"path": "none"},
@@ -87,7 +53,7 @@ def learner(size: str, microbatch_tokens: int, tokens: int, *, checkpointing: bo
             "activation_checkpointing": checkpointing,
         },
     }
-    return Learner(untrained(size), parse_recipe(recipe, "benchmarks.gpu_train"))
+    return Learner(untrained_qwen3(size, torch.float32, tokens), parse_recipe(recipe, "benchmarks.gpu_train"))
 
 
 def needed_flop(model: Any, batch: list[Branch]) -> float:
@@ -147,9 +113,9 @@ def main(
     as_json: bool,
 ) -> None:
     """Measure train steps on a GPU."""
-    name, sheet = gpu()
+    name, sheet = data_sheet()
     batch = long_branches(rollouts, prompt_tokens, tokens)
-    trained = learner(size, microbatch_tokens, tokens, checkpointing=checkpointing)
+    trained = new_learner(size, microbatch_tokens, tokens, checkpointing=checkpointing)
     seconds = timed_steps(trained, batch, repetitions)
     median, flop = statistics.median(seconds), needed_flop(trained.model, batch)
     distinct = sum(each.ids_BL.numel() for minibatch in trained.plan(batch, 1, _nothing) for each in minibatch)
