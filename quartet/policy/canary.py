@@ -25,6 +25,9 @@ CANARY_FILE = "canary.tensors"
 """Name of the canary's file. Its format is safetensors, but its name must not end with `.safetensors`, because vLLM and
 other programs read all such files as weights."""
 MAX_TOKENS = 512
+LIKELY_NATS = 2.5
+"""Log-prob, without its sign, up to which a difference in bfloat16 counts fully. A small policy that has learned has
+log-probs of -20 to -30 at random tokens, which differ by up to 5 % in bfloat16."""
 TOKENS_BEHIND_SCREENSHOT = 32
 """Maximum number of leading tokens of the first sequence that are scored behind the fixed screenshot."""
 
@@ -81,15 +84,21 @@ class Canary(NamedTuple):
         """Tokens that are scored behind the fixed screenshot, except for those that stand for pictures."""
         return self.sequences[0][:TOKENS_BEHIND_SCREENSHOT]
 
-    def gap(self, scores: list[torch.Tensor], behind_screenshot: torch.Tensor | None = None) -> float:
+    def gap(
+        self, scores: list[torch.Tensor], behind_screenshot: torch.Tensor | None = None, *, reduced: bool = False
+    ) -> float:
         """Return the largest |log-prob difference|, in nats, between the canary and `scores`; NaN if a score is NaN.
 
-        The scores of a sequence may end early, as with a server whose context is smaller.
+        The scores of a sequence may end early, as with a server whose context is smaller. With `reduced`, for scores of
+        a model in bfloat16 or float16, whose rounding grows with the logits, the difference of a token that is less
+        likely than `LIKELY_NATS` is divided by its log-prob's multiple of that.
         """
         pairs = [*zip(self.logprobs, scores, strict=True)]
         if self.behind_screenshot is not None and behind_screenshot is not None:
             pairs.append((self.behind_screenshot, behind_screenshot))
-        return float(torch.cat([stored[: len(scored)] - scored for stored, scored in pairs]).abs().max())
+        stored, scored = (torch.cat(parts) for parts in zip(*((a[: len(b)], b) for a, b in pairs), strict=True))
+        differences = (stored - scored).abs()
+        return float((differences / (stored.abs() / LIKELY_NATS).clamp(min=1) if reduced else differences).max())
 
 
 def has_canary(folder: str | Path) -> bool:
@@ -98,7 +107,7 @@ def has_canary(folder: str | Path) -> bool:
 
 
 def check_canary(folder: str | Path, model: PreTrainedModel) -> float:
-    """Return the largest |log-prob difference|, in nats, between the stored canary and `model`.
+    """Return the canary gap of `model` (`Canary.gap`).
 
     Raise `CheckpointError`, and no other error, if the canary is missing or damaged, or if it does not fit the model's
     vocabulary.
@@ -106,9 +115,10 @@ def check_canary(folder: str | Path, model: PreTrainedModel) -> float:
     with raising_checkpoint_errors(f"the policy in {folder} cannot score its canary"):
         canary = read_canary(folder, model.config.get_text_config().vocab_size)
         scores = [_score(model, ids) for ids in canary.sequences]
-        if canary.behind_screenshot is None or (pictures := load_pictures(Path(folder))) is None:
-            return canary.gap(scores)
-        return canary.gap(scores, score_behind_screenshot(model, pictures, canary.ids_behind_screenshot))
+        behind_screenshot, reduced = None, model.dtype != torch.float32
+        if canary.behind_screenshot is not None and (pictures := load_pictures(Path(folder))) is not None:
+            behind_screenshot = score_behind_screenshot(model, pictures, canary.ids_behind_screenshot)
+        return canary.gap(scores, behind_screenshot, reduced=reduced)
 
 
 def read_canary(folder: str | Path, vocab_size: int) -> Canary:

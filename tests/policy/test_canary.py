@@ -1,5 +1,6 @@
 """The canary proves which weights are loaded."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from quartet.errors import CheckpointError
-from quartet.policy.canary import CANARY_FILE, check_canary, fixed_sequence, has_canary, write_canary
+from quartet.policy.canary import CANARY_FILE, Canary, check_canary, fixed_sequence, has_canary, write_canary
 from quartet.policy.load import LoadedPolicy, read_weights, swap_weights
 
 
@@ -26,6 +27,16 @@ def test_the_same_weights_have_no_gap_and_others_do(policy: LoadedPolicy, policy
     weights["model.norm.weight"] = weights["model.norm.weight"] * 1.05
     swap_weights(policy.model, weights)
     assert check_canary(tmp_path, policy.model) > 1e-3
+
+
+def test_in_bfloat16_the_difference_of_an_unlikely_token_counts_less() -> None:
+    """A tenth of a log-prob below -2.5 nats counts as 0.25 nats, which is the bound; in float32 all of it counts."""
+    canary = Canary([[1, 2, 3, 4]], [torch.tensor([-1.0, -2.5, -20.0])])
+    unlikely, likely = torch.tensor([-1.0, -2.5, -22.0]), torch.tensor([-1.2, -2.5, -20.0])
+    assert canary.gap([unlikely]) == pytest.approx(2.0)
+    assert canary.gap([unlikely], reduced=True) == pytest.approx(0.25)
+    assert canary.gap([likely], reduced=True) == canary.gap([likely]) == pytest.approx(0.2)
+    assert math.isnan(canary.gap([torch.tensor([-1.0, float("nan")])], reduced=True))
 
 
 def test_stored_numbers_are_log_probs(policy: LoadedPolicy, tmp_path: Path):

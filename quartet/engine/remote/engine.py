@@ -218,8 +218,9 @@ class RemoteEngine(ABC):
             behind_screenshot = await self._score_behind_screenshot(canary)
         except EngineError as error:
             raise CheckpointError(f"the server cannot score the canary of {folder}: {error.what}") from error
-        gap = canary.gap([torch.tensor(score) for score in scores], behind_screenshot)
-        refuse_gap(gap, folder, reduced=self._config.dtype != "float32")
+        reduced = self._config.dtype != "float32"
+        gap = canary.gap([torch.tensor(score) for score in scores], behind_screenshot, reduced=reduced)
+        refuse_gap(gap, folder, reduced=reduced)
         return gap
 
     async def _score_behind_screenshot(self, canary: Canary) -> torch.Tensor | None:
