@@ -1,6 +1,7 @@
 """Parts of the benchmarks on a GPU: its data sheet, and an untrained Qwen3 on it."""
 
 import re
+from typing import Any
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -43,4 +44,5 @@ def untrained_qwen3(size: str, dtype: torch.dtype, max_tokens: int) -> Qwen3ForC
     )
     torch.manual_seed(0)
     with torch.device("cuda"):
-        return Qwen3ForCausalLM(config).to(dtype).eval()
+        model: Any = Qwen3ForCausalLM(config)
+        return model.to(dtype).eval()

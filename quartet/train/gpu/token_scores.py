@@ -4,6 +4,8 @@ Logits keep their data type, and sums are in float32, so the only copy in memory
 Shapes: T tokens, V tokens of the vocabulary. Only imported on a GPU, since PyTorch for CPUs comes without Triton.
 """
 
+# pyright: reportIndexIssue=false
+
 from contextlib import nullcontext
 from typing import Any
 
