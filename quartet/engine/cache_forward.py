@@ -14,7 +14,6 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from quartet.engine.forward import Span
 from quartet.engine.model_rows import make_rows
 from quartet.engine.rows import Rows
-from quartet.errors import ConfigError
 from quartet.policy.kind.find import vision_kind
 
 
@@ -49,32 +48,27 @@ class CacheForward:
     def _pass(self, rows: list[int], spans: list[Span]) -> torch.Tensor:
         device = self.model.device
         ids = [torch.tensor(span.token_ids, device="cpu") for span in spans]
-        ids_NT = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True).to(device)
+        ids_NT = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_side="left").to(device)
         starts_N1, lengths_N1 = torch.tensor([[s.start, len(s.token_ids)] for s in spans], device=device).split(1, 1)
-        offsets_T = self._keys_L[: ids_NT.shape[1]]
-        # Padding repeats the last position of its row. It is never stored, and its logits are never read.
-        positions_NT = starts_N1 + torch.minimum(offsets_T, lengths_N1 - 1)
+        # Padding is on the left, so that the last logits are those of every row. It repeats the first position of its
+        # row, and is never stored.
+        offsets_NT = self._keys_L[: ids_NT.shape[1]] - (ids_NT.shape[1] - lengths_N1)
+        positions_NT = starts_N1 + offsets_NT.clamp(min=0)
         length = int(positions_NT.max()) + 1
         hidden_NTL = self._keys_L[:length] > positions_NT.unsqueeze(-1)
         mask_NTL = torch.zeros(hidden_NTL.shape, dtype=self.model.dtype, device=device)
         mask_NTL.masked_fill_(hidden_NTL, torch.finfo(self.model.dtype).min)
-        self._cache.view.set(rows, positions_NT, offsets_T < lengths_N1, length)
+        self._cache.view.set(rows, positions_NT, offsets_NT >= 0, length)
         logits_N1V = self.model(
             input_ids=ids_NT,
             position_ids=self._rotary_positions(spans, positions_NT),
             attention_mask=mask_NTL.unsqueeze(1),
             past_key_values=self._cache,
             use_cache=True,
-            logits_to_keep=lengths_N1 - 1,
+            logits_to_keep=1,
             **self._pictures(spans),
         ).logits
-        if logits_N1V.shape[:2] != (len(spans), 1):
-            raise ConfigError(
-                f"{type(self.model).__name__} returned logits of shape {list(logits_N1V.shape)} instead of one per "
-                "row: it does not support `logits_to_keep` with one position per row",
-                "use a newer transformers, or a model class of transformers itself",
-            )
-        return logits_N1V[:, 0]
+        return logits_N1V[:, -1]
 
     def _rotary_positions(self, spans: list[Span], positions_NT: torch.Tensor) -> torch.Tensor:
         """Return the positions for rotary embeddings: `[3, N, T]` for a model that reads pictures, else the places in
@@ -83,7 +77,7 @@ class CacheForward:
         if not found:
             return positions_NT
         longest = positions_NT.shape[1]
-        padded = [np.pad(own_3T, ((0, 0), (0, longest - own_3T.shape[1])), mode="edge") for own_3T in found]
+        padded = [np.pad(own_3T, ((0, 0), (longest - own_3T.shape[1], 0)), mode="edge") for own_3T in found]
         return torch.from_numpy(np.stack(padded, axis=1)).to(positions_NT.device)
 
     def _pictures(self, spans: list[Span]) -> dict[str, Any]:

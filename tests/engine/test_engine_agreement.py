@@ -24,6 +24,7 @@ from quartet.engine.agreement import START_PROBE_TOKENS, disagreement, gap_nats,
 from quartet.engine.cache_forward import CacheForward
 from quartet.engine.choose_forward import make_forward
 from quartet.engine.dense_forward import DenseForward
+from quartet.engine.forward import Span
 from quartet.engine.torch_engine import TorchEngine
 from quartet.errors import CheckpointError, ConfigError
 from quartet.policy.canary import fixed_sequence, write_canary
@@ -105,17 +106,23 @@ def test_the_probe_at_the_start_sees_a_row_that_depends_on_its_neighbour() -> No
     assert "nats apart" in disagreement(model, forward, own_pass(model, forward, START_PROBE_TOKENS))
 
 
-class OldSlicing(GPT2LMHeadModel):
-    """Model code that knows one list of positions for all rows, as a policy folder may bring it."""
+class AllLogits(GPT2LMHeadModel):
+    """Model code that returns the logits of every position, as a policy folder may bring it."""
 
-    def forward(self, *args: Any, logits_to_keep: Any = 0, **kwargs: Any) -> Any:
-        output = super().forward(*args, **kwargs)
-        if isinstance(logits_to_keep, torch.Tensor):
-            output.logits = output.logits[:, logits_to_keep]
-        return output
+    def forward(self, *args: Any, logits_to_keep: int = 0, **kwargs: Any) -> Any:
+        return super().forward(*args, **kwargs)
 
 
-def test_a_model_that_cannot_run_two_rows_is_refused_before_it_serves() -> None:
+@pytest.mark.parametrize("kind", [GPT2LMHeadModel, AllLogits])
+def test_rows_of_different_length_need_no_selection_of_positions_by_the_model(kind: type[GPT2LMHeadModel]) -> None:
     config = GPT2Config(vocab_size=64, n_embd=32, n_layer=1, n_head=2, n_positions=64)
-    with pytest.raises(ConfigError, match="logits_to_keep"):
-        make_forward(OldSlicing(config), 2, 64)
+    torch.manual_seed(0)
+    model = kind(config).eval()
+    forward = make_forward(model, 3, 64)
+    assert isinstance(forward, CacheForward)
+    rows = [[1, 2, 3, 4, 5], [6], [7, 8]]
+    with torch.inference_mode():
+        expected = [model(input_ids=torch.tensor([ids])).logits[0, -1] for ids in rows]
+        torch.testing.assert_close(
+            forward.extend([Span(0, ids) for ids in rows]), torch.stack(expected), atol=1e-5, rtol=0
+        )
