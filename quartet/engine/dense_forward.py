@@ -7,6 +7,7 @@ are CUDA graphs (`cuda/`).
 """
 
 import ctypes
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +15,7 @@ import torch.nn.functional as F
 from transformers import PreTrainedModel
 
 from quartet.engine.agreement import MAX_GAP_NATS
-from quartet.engine.cuda.support import can_decode
+from quartet.engine.cuda.support import can_run, graphs_support
 from quartet.engine.forward import Span
 from quartet.engine.kernel_library import kernel_library
 from quartet.engine.layer import Layer, Weights, fuse
@@ -56,23 +57,28 @@ class DenseForward:
         self.vocab_size: int = embedding.num_embeddings
         self._heads: int = config.num_attention_heads
         self.rows = make_rows(model, max_slots, max_context_tokens)
-        self._embedding, self._norm, self._head = embedding.weight, decoder.norm.weight, PackedLinear(head.weight)
-        self._layers = [fuse(layer) for layer in decoder.layers]
+        self._head = PackedLinear(head.weight)
         library = kernel_library(self.rows.keys, config.num_attention_heads)
         self._attention = RowKernel(library) if library else None
         self.ops = _token_ops(library, model, self.rows.keys.shape[-1])
         positions_1L = torch.arange(max_context_tokens, device=model.device).unsqueeze(0)
         # In both tables the second half repeats the first.
-        self._cos_Lh, self._sin_Lh = (
+        cos_Lh, sin_Lh = (
             table_1Ld[0, :, : table_1Ld.shape[-1] // 2].contiguous()
-            for table_1Ld in decoder.rotary_emb(self._embedding, positions_1L)
+            for table_1Ld in decoder.rotary_emb(embedding.weight, positions_1L)
         )
-        rotary_Lh = self._cos_Lh, self._sin_Lh
-        self._weights = Weights(self._embedding, self._layers, self._norm, head.weight, rotary_Lh, config.rms_norm_eps)
-        self._decode = self._graphs() if can_decode(self.rows.keys) else None
+        self._weights = Weights(
+            embedding_VD=embedding.weight,
+            layers=[fuse(layer) for layer in decoder.layers],
+            norm_D=decoder.norm.weight,
+            head_VD=head.weight,
+            rotary_Lh=(cos_Lh, sin_Lh),
+            eps=config.rms_norm_eps,
+        )
+        self._decode = self._graphs() if graphs_support(self.rows.keys) else None
 
     def weights_changed(self) -> None:
-        for layer in self._layers:
+        for layer in self._weights.layers:
             for matrix in (layer.qkv, layer.out, layer.gate_up, layer.down):
                 matrix.pack()
         self._head.pack()
@@ -86,12 +92,12 @@ class DenseForward:
     def extend_eagerly(self, spans: list[Span]) -> torch.Tensor:
         """Compute `extend` kernel by kernel, in rows that are large enough."""
         plan = plan_pass(spans, self.rows.keys, self._attention)
-        cos_Th, sin_Th = self._cos_Lh[plan.positions_T], self._sin_Lh[plan.positions_T]
+        cos_Th, sin_Th = (table_Lh[plan.positions_T] for table_Lh in self._weights.rotary_Lh)
         places = Places(plan.rows_T, plan.positions_T, cos_Th, sin_Th)
-        x_TD = F.embedding(plan.ids_T, self._embedding)
-        for number, layer in enumerate(self._layers):
+        x_TD = F.embedding(plan.ids_T, self._weights.embedding_VD)
+        for number, layer in enumerate(self._weights.layers):
             x_TD = self._layer(x_TD, layer, number, plan, places)
-        return self._head(self.ops.normed(x_TD[plan.last_S], self._norm))
+        return self._head(self.ops.normed(x_TD[plan.last_S], self._weights.norm_D))
 
     def _layer(self, x_TD: torch.Tensor, layer: Layer, number: int, plan: Pass, places: Places) -> torch.Tensor:
         keys, values = self.rows.keys[number], self.rows.values[number]
@@ -106,10 +112,15 @@ class DenseForward:
 
         return DecodePass(self._weights, self._heads, self.rows.keys.shape[2], self.rows.keys.shape[4])
 
-    def _graphs(self) -> "DecodeGraphs":
+    def _graphs(self) -> "DecodeGraphs | None":
+        """Return graphs of the passes that decode, or None if the kernels do not run with the sizes of this model."""
         from quartet.engine.cuda.graphs import DecodeGraphs
 
-        return DecodeGraphs(self.decode_pass(), self.rows, self.vocab_size)
+        compute = self.decode_pass()
+        with torch.cuda.device(self.rows.keys.device):
+            if not all(can_run(partial(compute.probe, self.rows, rows)) for rows in (1, self.rows.max_rows)):
+                return None
+        return DecodeGraphs(compute, self.rows, self.vocab_size)
 
 
 def _token_ops(library: ctypes.CDLL | None, model: PreTrainedModel, head_dim: int) -> TokenOps:

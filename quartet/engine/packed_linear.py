@@ -48,6 +48,7 @@ class PackedLinear:
 
     def add_into(self, residual_TE: torch.Tensor, x_TD: torch.Tensor) -> torch.Tensor:
         """Add x W^T + b to the residual `[T, E]` in place, from weights without packed copy. Return the residual."""
+        assert self.packed is None, "a packed copy would not be used"
         residual_TE.addmm_(x_TD, self._weight_ED.t())
         return residual_TE if self._bias_E is None else residual_TE.add_(self._bias_E)
 

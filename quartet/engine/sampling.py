@@ -43,7 +43,7 @@ def sample(
 
     `forbidden` maps rows to tokens that must not be drawn.
     """
-    if logits_NV.is_cuda and _is_simple(samplings, forbidden) and kernels_run(logits_NV.device):
+    if logits_NV.is_cuda and _is_simple(samplings, forbidden) and kernels_run(logits_NV.device, logits_NV.dtype):
         drawn_N3 = _drawn_by_kernel(logits_NV, samplings, positions_N)
     else:
         drawn_N3 = _drawn(logits_NV, samplings, positions_N, forbidden)

@@ -2,19 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
 from engine_models import MAX_CONTEXT_TOKENS, Gate, make_model, make_requests, publish
 
+from quartet.engine.cache_forward import CacheForward
 from quartet.engine.choose_forward import make_forward
 from quartet.engine.dense_forward import DenseForward
 from quartet.engine.forward import Span
 from quartet.engine.sampling import sample
 from quartet.engine.torch_engine import TorchEngine
-from quartet.errors import ConfigError
 from quartet.types import Sampling
 from tests.devices import needs_cuda
 
@@ -120,9 +119,29 @@ def test_the_check_at_the_start_sees_a_wrong_kernel(
 
     right = decode_pass.gated
     monkeypatch.setattr(decode_pass, "gated", lambda gate_up_NE: 1.5 * right(gate_up_NE))
-    with suppress(ConfigError):  # an older transformers cannot run the pass through its cache either
-        assert not isinstance(make_forward(model, 4, MAX_CONTEXT_TOKENS), DenseForward)
+    assert isinstance(make_forward(model, 4, MAX_CONTEXT_TOKENS), CacheForward)
     assert "falling back" in caplog.text
+
+
+@torch.inference_mode()
+def test_a_pass_that_cannot_be_captured_raises_its_own_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next pass is captured as if nothing had happened."""
+    from quartet.engine.cuda import decode_pass
+
+    both = Both(torch.float32, 1e-3, rows=4)
+    both.extend(prompts([5, 6]))
+    right = decode_pass.gated
+
+    def fails_in_a_capture(gate_up_NE: torch.Tensor) -> torch.Tensor:
+        if torch.cuda.is_current_stream_capturing():
+            raise ArithmeticError("the pass fails")
+        return right(gate_up_NE)
+
+    monkeypatch.setattr(decode_pass, "gated", fails_in_a_capture)
+    with pytest.raises(ArithmeticError, match="the pass fails"):
+        both.graphs.extend([Span(5, [1]), Span(6, [2])])
+    monkeypatch.setattr(decode_pass, "gated", right)
+    both.extend([Span(5, [1]), Span(6, [2])])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

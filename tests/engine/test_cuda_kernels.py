@@ -15,12 +15,16 @@ from quartet.types import Sampling
 
 import_triton()
 
+from triton.runtime.errors import OutOfResources  # noqa: E402  # pyright: ignore[reportMissingImports]
+
 from quartet.engine.cuda.attention import DecodeAttention  # noqa: E402
 from quartet.engine.cuda.draw import draw  # noqa: E402
 from quartet.engine.cuda.inputs import DecodeInputs  # noqa: E402
+from quartet.engine.cuda.support import can_run  # noqa: E402
 from quartet.engine.cuda.token_kernels import gated, normed, placed  # noqa: E402
 
 EPS = 1e-6
+SHARED_BYTES = 99 * 1024
 LAYERS, LAYER = 3, 2
 DTYPES = pytest.mark.parametrize(
     ("dtype", "atol"), [(torch.float32, 1e-4), (torch.bfloat16, 3e-2)], ids=["float32", "bfloat16"]
@@ -65,11 +69,21 @@ def test_each_row_sees_its_own_tokens(
     # What lies behind a row's last token may be anything.
     for buffer in (rows.keys, rows.values):
         buffer.transpose(0, 1)[~visible_NL[:, None, None].expand(-1, LAYERS, kv_heads, -1)] = torch.nan
-    attention = DecodeAttention(kv_heads * group, kv_heads, head_dim, multiprocessors)
+    attention = DecodeAttention(kv_heads * group, kv_heads, head_dim, multiprocessors, shared_memory_bytes=SHARED_BYTES)
     assert (attention.num_parts(len(q_NHd)) > 1) == (multiprocessors > 1)
     attended = attention(q_NHd, inputs_of(positions, rows, padding=3), LAYER)
     torch.testing.assert_close(attended[: len(positions)].double(), expected.flatten(1), atol=atol, rtol=0)
     assert not attended[len(positions) :].any(), "padding attends to nothing"
+
+
+@pytest.mark.parametrize(
+    ("shared_kib", "head_dim", "itemsize", "tokens"),
+    [(227, 128, 2, 64), (227, 64, 2, 128), (163, 128, 2, 64), (99, 128, 2, 32), (64, 128, 2, 32), (99, 256, 4, 16)],
+)
+def test_tiles_fit_into_the_shared_memory_of_the_device(
+    shared_kib: int, head_dim: int, itemsize: int, tokens: int
+) -> None:
+    assert DecodeAttention(16, 8, head_dim, 132, shared_kib * 1024).block_tokens(itemsize) == tokens
 
 
 @DTYPES
@@ -174,3 +188,27 @@ def test_a_pass_is_that_of_pytorch(architecture: str) -> None:
         for parameter in model.parameters():
             parameter.mul_(0.9)
         forward.weights_changed()
+
+
+@torch.inference_mode()
+def test_the_probe_changes_no_row() -> None:
+    forward = DenseForward(make_model().to(KERNEL_DEVICE), 4, MAX_CONTEXT_TOKENS)
+    compute = forward.decode_pass()
+    compute.probe(forward.rows, 3)  # before the first request
+    forward.rows.reserve(1, 3)
+    forward.extend_eagerly([Span(0, [1, 2, 3])])
+    keys, values = forward.rows.keys.clone(), forward.rows.values.clone()
+    compute.probe(forward.rows, 3)
+    assert torch.equal(forward.rows.keys, keys) and torch.equal(forward.rows.values, values)
+
+
+@pytest.mark.parametrize("error", [OutOfResources(232448, 101376, "shared memory"), OSError("no ptxas")])
+def test_kernels_that_do_not_run_are_reported(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    def run() -> None:
+        raise error
+
+    assert not can_run(run)
+    assert f"decodes without CUDA graphs, several times slower: triton cannot run a kernel ({type(error).__name__}" in (
+        caplog.text
+    )
+    assert can_run(lambda: None)

@@ -14,10 +14,20 @@ import triton.language as tl  # pyright: ignore[reportMissingImports]
 from quartet.engine.cuda.inputs import DecodeInputs
 
 TILE_BYTES = 16384
-"""Bytes of keys, and of values, that a program reads at once; three such pairs fit twice into the shared memory of a
-multiprocessor."""
-MAX_BLOCK_TOKENS = 128
+"""Most bytes of keys, and of values, that a program reads at once; on an H100 the tiles of two programs fit into the
+shared memory of a multiprocessor."""
+STAGES = 3
+"""Pairs of tiles that are in flight at once, so that memory is read while scores are computed."""
+TILES_PER_BLOCK = 8
+"""Tiles that fit into the shared memory of one program: `STAGES` pairs, and as much as two tiles for queries, weights
+and what the compiler adds."""
+MIN_BLOCK_TOKENS, MAX_BLOCK_TOKENS = 16, 128
+"""Tokens in a tile: at least the smallest side of a matrix product of Triton, and so few that the scores of a tile stay
+in registers for small heads too."""
 MAX_PARTS = 32
+"""Most parts of a row, so that `_combine` holds all parts of a row in registers."""
+LOG2_E = 1.4426950408889634
+"""log2(e): the softmax is computed with powers of two."""
 PROGRAMS_PER_MULTIPROCESSOR = 3
 """Programs per multiprocessor from which on rows are not divided: enough to keep the memory busy."""
 
@@ -25,9 +35,19 @@ PROGRAMS_PER_MULTIPROCESSOR = 3
 class DecodeAttention:
     """Attention of one new token per row. H: query heads, K: key-value heads, d: head_dim."""
 
-    def __init__(self, heads: int, kv_heads: int, head_dim: int, multiprocessors: int) -> None:
+    def __init__(
+        self, heads: int, kv_heads: int, head_dim: int, multiprocessors: int, shared_memory_bytes: int
+    ) -> None:
+        """`shared_memory_bytes` is the most shared memory that a program can have on the device."""
         self._heads, self._kv_heads, self._head_dim = heads, kv_heads, head_dim
         self._programs = PROGRAMS_PER_MULTIPROCESSOR * multiprocessors
+        self._shared_memory_bytes = shared_memory_bytes
+
+    def block_tokens(self, itemsize: int) -> int:
+        """Return the number of tokens in a tile, a power of two; `itemsize` is the size of an element in bytes."""
+        tile_bytes = min(TILE_BYTES, self._shared_memory_bytes // TILES_PER_BLOCK)
+        tokens = max(MIN_BLOCK_TOKENS, min(MAX_BLOCK_TOKENS, tile_bytes // (self._head_dim * itemsize)))
+        return 1 << (tokens.bit_length() - 1)
 
     def num_parts(self, rows: int) -> int:
         """Return the number of parts of each row: a power of two that follows from the number of rows alone."""
@@ -41,7 +61,6 @@ class DecodeAttention:
         sums_NHPd = q_NHd.new_empty(rows, self._heads, parts, self._head_dim, dtype=torch.float32)
         stats_NHP2 = q_NHd.new_empty(rows, self._heads, parts, 2, dtype=torch.float32)
         group = self._heads // self._kv_heads
-        block = max(16, min(MAX_BLOCK_TOKENS, TILE_BYTES // (self._head_dim * q_NHd.element_size())))
         _attend_part[(rows, self._kv_heads, parts)](
             q_NHd,
             inputs.table,
@@ -51,15 +70,15 @@ class DecodeAttention:
             sums_NHPd,
             stats_NHP2,
             layer,
-            self._head_dim**-0.5 * 1.4426950408889634,
+            self._head_dim**-0.5 * LOG2_E,
             KV_HEADS=self._kv_heads,
             GROUP=group,
             PADDED_GROUP=max(16, triton.next_power_of_2(group)),
             HEAD_DIM=self._head_dim,
-            BLOCK=block,
+            BLOCK=self.block_tokens(q_NHd.element_size()),
             PARTS=parts,
             num_warps=4,
-            num_stages=3,
+            num_stages=STAGES,
         )
         if parts > 1:
             _combine[(rows, self._heads)](
@@ -115,12 +134,12 @@ def _attend_part(
         scores = tl.dot(q, k, input_precision="ieee") * scale
         scores = tl.where(place[None, :] < end, scores, float("-inf"))
         new_highest = tl.maximum(highest, tl.max(scores, 1))
-        fade = tl.exp2(highest - new_highest)
+        rescale = tl.exp2(highest - new_highest)
         weights = tl.exp2(scores - new_highest[:, None])
         v_ptrs = tl.multiple_of(values_ptr + place[:, None] * HEAD_DIM + dim[None, :], (1, 16))
         v = tl.load(v_ptrs, mask=place[:, None] < end, other=0.0)
-        total = total * fade + tl.sum(weights, 1)
-        summed = summed * fade[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+        total = total * rescale + tl.sum(weights, 1)
+        summed = summed * rescale[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
         highest = new_highest
 
     if PARTS == 1:
@@ -141,8 +160,8 @@ def _combine(sums_ptr, stats_ptr, out_ptr, HEADS: tl.constexpr, HEAD_DIM: tl.con
     highest = tl.load(stats_ptr + (head * PARTS + part) * 2)
     total = tl.load(stats_ptr + (head * PARTS + part) * 2 + 1)
     top = tl.max(highest, 0)
-    fade = tl.exp2(highest - tl.where(top == float("-inf"), 0.0, top))
+    rescale = tl.exp2(highest - tl.where(top == float("-inf"), 0.0, top))
     summed = tl.load(sums_ptr + (head * PARTS + part)[:, None] * HEAD_DIM + dim[None, :])
-    whole = tl.sum(total * fade, 0)
-    mean = tl.sum(summed * fade[:, None], 0) / tl.where(whole == 0.0, 1.0, whole)
+    whole = tl.sum(total * rescale, 0)
+    mean = tl.sum(summed * rescale[:, None], 0) / tl.where(whole == 0.0, 1.0, whole)
     tl.store(out_ptr + head * HEAD_DIM + dim, mean.to(out_ptr.dtype.element_ty))

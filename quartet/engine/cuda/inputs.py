@@ -1,8 +1,8 @@
 """Inputs of a pass that decodes: one static tensor on the device, filled by one copy per pass.
 
-A CUDA graph repeats its kernels with the same arguments, so whatever differs between passes is read from this tensor:
-ids, rows and positions of the new tokens, and where keys and values lie. The buffers may therefore grow, shrink or be
-set aside without a new graph.
+A CUDA graph repeats its kernels with the same arguments, so this tensor holds all values that differ between passes:
+ids, rows and positions of the new tokens, and the addresses of keys and values. The buffers may therefore grow, shrink
+or be set aside without a new graph.
 """
 
 import torch
@@ -11,6 +11,7 @@ from quartet.engine.forward import Span
 from quartet.engine.rows import Rows
 
 TABLE = 5
+"""Numbers before the tokens': two addresses and three distances, see `DecodeInputs.table`."""
 PADDING = -1
 """Position of padding: it is written to no row, and attends to nothing."""
 

@@ -13,6 +13,8 @@ from quartet.engine.cuda.inputs import DecodeInputs
 from quartet.engine.token_ops import HeadNorms
 
 GATE_BLOCK = 1024
+"""Elements of the MLP per program: 8 for each of 128 threads, and enough programs to occupy the GPU with few rows."""
+GATE_WARPS = 4
 
 
 def normed(x_ND: torch.Tensor, weight_D: torch.Tensor, eps: float) -> torch.Tensor:
@@ -67,12 +69,13 @@ def gated(gate_up_NE: torch.Tensor) -> torch.Tensor:
     """Return silu(gate) * up `[N, M]` for `[gate, up]` `[N, 2 M]`."""
     tokens, size = len(gate_up_NE), gate_up_NE.shape[1] // 2
     out_NM = gate_up_NE.new_empty(tokens, size)
-    _gate[(tokens, triton.cdiv(size, GATE_BLOCK))](gate_up_NE, out_NM, size, BLOCK=GATE_BLOCK, num_warps=4)
+    _gate[(tokens, triton.cdiv(size, GATE_BLOCK))](gate_up_NE, out_NM, size, BLOCK=GATE_BLOCK, num_warps=GATE_WARPS)
     return out_NM
 
 
 @triton.jit
 def _norm(x_ptr, weight_ptr, out_ptr, size, eps, BLOCK: tl.constexpr):
+    """Write RMSNorm of one token, of `size` elements."""
     token, place = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     x = tl.load(x_ptr + token * size + place, mask=place < size, other=0.0).to(tl.float32)
     weight = tl.load(weight_ptr + place, mask=place < size, other=0.0).to(tl.float32)
@@ -98,7 +101,11 @@ def _place(
     HALF: tl.constexpr,
     NORMED: tl.constexpr,
 ):
-    """Place one head of one token: the heads of queries come first, then those of keys, then those of values."""
+    """Place one head of one token: the heads of queries come first, then those of keys, then those of values.
+
+    The norms' weights are read only if NORMED. Table, rows and positions are those of `DecodeInputs`; `layer` selects
+    the layer in the buffers of keys and values. A negative position is padding, and is written to no row.
+    """
     token, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     position = tl.load(positions_ptr + token)
     place = tl.arange(0, HALF)
@@ -130,6 +137,7 @@ def _place(
 
 @triton.jit
 def _gate(gate_up_ptr, out_ptr, size, BLOCK: tl.constexpr):
+    """Write silu(gate) * up of one block of one token; `size` is the size of the MLP."""
     token, place = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     gate = tl.load(gate_up_ptr + token * 2 * size + place, mask=place < size, other=0.0).to(tl.float32)
     up = tl.load(gate_up_ptr + token * 2 * size + size + place, mask=place < size, other=0.0).to(tl.float32)
