@@ -23,11 +23,14 @@ class Gpu(Doctor):
 
 
 def _named(recipe: Recipe) -> Iterator[Finding]:
-    """Yield a finding for each setting that names a device which this machine lacks."""
+    """Yield a finding for each device of the recipe that this machine lacks or the trainer cannot use."""
     from quartet.policy.device import usable_device
+    from quartet.train.gpu.support import require_kernels
 
     for setting, name in (("train.device", recipe.train.device), ("engine.device", recipe.engine.device)):
         try:
-            usable_device(name, setting)
+            device = usable_device(name, setting)
+            if setting == "train.device":
+                require_kernels(device)
         except SetupError as error:
             yield refused(error)

@@ -5,6 +5,7 @@ import socket
 from typing import Any
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from benchmarks.bandit import bandit_recipe
@@ -51,6 +52,14 @@ def test_missing_requirement_ends_with_the_setup_exit_code(monkeypatch):
     assert code == SetupError.exit_code and found["lacking"] >= 1
     (browser,) = found["checks"]["browser"]
     assert browser["grade"] == "lacks" and "/no/such/browser" in browser["what"] and browser["advice"]
+
+
+def test_a_gpu_on_which_the_trainer_cannot_compile_is_named(recipe_path, monkeypatch):
+    monkeypatch.setattr("quartet.policy.device.usable_device", lambda name, setting: torch.device("cuda"))
+    monkeypatch.setattr("quartet.train.gpu.support.find_spec", lambda name: None)
+    code, found = doctor("--recipe", recipe_path)
+    assert code == SetupError.exit_code
+    assert any("needs Triton" in finding["what"] for finding in found["checks"]["gpu"])
 
 
 def test_a_server_that_does_not_answer_and_a_taken_port_are_named(recipe_path):
