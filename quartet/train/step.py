@@ -39,6 +39,7 @@ from quartet.train.optimizer import (
     trained_parameters,
     without_early_gradients,
 )
+from quartet.train.packing.attention import uses_flash
 from quartet.train.packing.branches import Branch
 from quartet.train.packing.microbatch import Microbatch
 from quartet.train.packing.sight import Sight
@@ -84,7 +85,8 @@ class Learner:
             torch.nn.Module.to(policy, device)
         model.eval()  # dropout would add noise to the ratio of new to old probability
         for policy in (model, *frozen.values()):
-            compile_layers(policy)
+            if uses_flash(policy, getattr(torch, recipe.train.compute_dtype)):
+                compile_layers(policy)
         if recipe.train.activation_checkpointing:
             checkpoint_layers(model)
         self.critic: Critic | None = None

@@ -124,6 +124,21 @@ def test_a_copy_of_a_compiled_layer_trains_the_copy() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+@pytest.mark.parametrize(
+    ("device", "dtype", "compiled"),
+    [
+        ("cpu", "bfloat16", False),
+        pytest.param("cuda", "float32", False, marks=needs_cuda),
+        pytest.param("cuda", "bfloat16", True, marks=needs_cuda),
+    ],
+)
+def test_layers_are_compiled_where_attention_is_flash_attention(
+    recipe: RecipeBuilder, device: str, dtype: str, compiled: bool
+) -> None:
+    learner = Learner(make_model(), recipe(train={"device": device, "compute_dtype": dtype}))
+    assert [isinstance(layer.forward, Compiled) for layer in decoder_layers(learner.model)] == [compiled] * 2
+
+
 def test_layers_of_a_model_with_names_of_its_own_are_found() -> None:
     model = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=8, n_layer=3, n_head=2))
     assert len(decoder_layers(model)) == 3

@@ -15,12 +15,11 @@ policy, of a reference, of a critic, with and without an adapter. PyTorch's own 
 
 
 def compile_layers(model: PreTrainedModel) -> None:
-    """Compile the layers of the decoder if it is on a GPU; layers of the same shape share the compiled code.
+    """Compile the layers of the decoder; layers of the same shape share the compiled code.
 
-    With the environment variable `TORCH_COMPILE_DISABLE=1`, PyTorch compiles nothing.
+    Attention must be FlashAttention (`uses_flash`): PyTorch would trace the gathering of branches, and compile it anew
+    for each microbatch. With the environment variable `TORCH_COMPILE_DISABLE=1`, PyTorch compiles nothing.
     """
-    if model.device.type != "cuda":
-        return
     from torch._dynamo import config  # imports much, and only a GPU needs it
 
     config.recompile_limit = max(RECOMPILE_LIMIT, config.recompile_limit)

@@ -79,6 +79,11 @@ def attends_everywhere(model: PreTrainedModel) -> bool:
     return everywhere and bool(getattr(model, "_supports_attention_backend", False))
 
 
+def uses_flash(model: PreTrainedModel, compute_dtype: torch.dtype) -> bool:
+    """Return whether attention over packed rows is FlashAttention."""
+    return attends_everywhere(model) and can_flash(_head_dim(model), compute_dtype, model.device)
+
+
 def gathers_branches(model: PreTrainedModel) -> bool:
     """Return whether attention gathers keys and values of each branch, for want of a kernel that follows the tree."""
     return tree_kernel(_head_dim(model), model.dtype, model.device) is None
@@ -92,7 +97,7 @@ def attending_by_branch(model: PreTrainedModel, microbatch: Microbatch) -> Itera
         yield {}
         return
     config, device, tree = _decoder_config(model), microbatch.ids_BL.device, microbatch.tree
-    flash = can_flash(_head_dim(model), microbatch.compute_dtype, device)
+    flash = uses_flash(model, microbatch.compute_dtype)
     before, config._attn_implementation = config._attn_implementation, FLASH_NAME if flash else NAME
     try:
         # If it receives a mask of four dimensions, transformers makes no mask of its own.
