@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
 
 from quartet.actions.format.location_tokens import location_tokens, middle_of_part
@@ -21,7 +22,9 @@ from quartet.runtime.run import evaluate_policy
 from quartet.types import Observation, Picture, StepResult, Task
 from quartet.types.frame import Unit
 from recipes.pixels.demonstrate import RECIPE, Demonstration, demonstrate, read_demonstrations, write_demonstrations
-from recipes.pixels.imitate import imitate, prepare
+from recipes.pixels.guide import Guide
+from recipes.pixels.imitate import imitate, near_entropy
+from recipes.pixels.lessons import answered, prepare, start_from_white
 from recipes.pixels.make_policy import make_untrained
 
 COLOURS = {"red": "click <loc0><loc9>", "blue": "click <loc12><loc3>"}
@@ -42,9 +45,62 @@ def coloured() -> list[Demonstration]:
 @pytest.mark.slow
 def test_a_policy_learns_from_pictures_what_the_texts_do_not_tell(tmp_path: Path) -> None:
     policy = make_vision_policy(["Click."] * 2, tmp_path / "p", ordered_tokens=location_tokens(16), hidden_size=32)
-    steps = list(imitate(policy, prepare(policy, coloured()), steps=60, batch_size=8, learning_rate=5e-3))
+    steps = list(imitate(policy, prepare(policy, coloured()), parts=16, steps=120, batch_size=8, learning_rate=5e-3))
     assert steps[-1].loss < steps[0].loss / 2
     assert steps[-1].accuracy == 1, "a blind policy guesses the first location: 7 tokens of 8"
+
+
+def test_attention_is_guided_to_the_cell_of_the_place(tmp_path: Path) -> None:
+    """A picture of 64 x 96 pixels has 2 x 3 placeholders of 32 x 32 pixels, and locations are 16ths of its sides."""
+    file = BytesIO()
+    Image.new("RGB", (64, 96), "white").save(file, "PNG")
+    policy = make_vision_policy(
+        ["Click."] * 2, tmp_path / "p", ordered_tokens=location_tokens(16), hidden_size=32, patch_size=16
+    )
+    lesson = Demonstration("click-color", 0, "Click.", file.getvalue(), "click <loc9><loc5>")
+    lessons = prepare(policy, [lesson])
+    example, (media,) = lessons.examples[0], lessons.media
+    first = example.learned.index(True)
+    guide = Guide(policy, 16)
+    looks = guide.looks(example, media)
+    assert lessons.guided == [True]
+    assert looks.queries == [first, first + 1], "the places of the tokens before the two locations"
+    assert looks.keys == [media.offset + 2 * 1 + 1] * 2, "x = 9.5 / 16 is in the second column, y = 5.5 / 16 in row 1"
+    losses = list(imitate(policy, lessons, parts=16, steps=30, batch_size=1, learning_rate=5e-3))
+    assert losses[-1].guidance < losses[0].guidance / 2
+    guide.close()
+
+
+def test_the_loss_of_a_location_is_least_at_a_normal_distribution_around_it() -> None:
+    locations, targets_N = range(3, 19), torch.tensor([10, 1])
+    offsets = torch.arange(16) - 7
+    logits_NV = torch.full((2, 20), -1e4)
+    logits_NV[0, 3:19], logits_NV[1, 1] = -offsets.square() / 2, 0.0
+    normal = torch.softmax(-offsets.square() / 2, dim=0)
+    entropy = -(normal * normal.log()).sum().item()
+    assert near_entropy(logits_NV, targets_N, locations).item() == pytest.approx(entropy / 2, abs=1e-5)
+    logits_NV[0, 10] += 1
+    assert near_entropy(logits_NV, targets_N, locations).item() > entropy / 2
+
+
+def test_white_patches_begin_as_nothing(tmp_path: Path) -> None:
+    policy = make_vision_policy(["Click."] * 2, tmp_path / "p", ordered_tokens=location_tokens(16), hidden_size=32)
+    lessons = prepare(policy, [Demonstration("colour", 0, "Click.", square("white"), "click <loc0><loc9>")])
+    start_from_white(policy, lessons)
+    model: Any = policy.model
+    patches = model.model.visual.patch_embed(lessons.patches_NPD[0].float())
+    torch.testing.assert_close(patches, torch.zeros_like(patches), atol=1e-3, rtol=0)
+    assert answered(policy, lessons, [0])[0].isfinite().all()
+
+
+def test_neighbouring_positions_of_patches_begin_alike(tmp_path: Path) -> None:
+    policy = make_vision_policy(["Click."] * 2, tmp_path / "p", ordered_tokens=location_tokens(16), hidden_size=32)
+    model: Any = policy.model
+    grid_RCD = model.model.visual.pos_embed.weight.detach().unflatten(0, (16, 16))
+    beside = (grid_RCD[:, 1:] - grid_RCD[:, :-1]).norm(dim=-1)
+    below = (grid_RCD[1:] - grid_RCD[:-1]).norm(dim=-1)
+    assert torch.allclose(beside, below.T, atol=1e-5), "columns and rows are alike"
+    assert (grid_RCD[0, 0] - grid_RCD[8, 8]).norm() > max(beside.max(), below.max())
 
 
 def test_neighbouring_ordered_tokens_begin_alike(tmp_path: Path) -> None:

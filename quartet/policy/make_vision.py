@@ -24,6 +24,10 @@ ORDERED_STD = 0.06
 """Standard deviation of the embeddings of ordered tokens."""
 HIGHEST_WAVES = 32
 """Number of half waves, over all ordered tokens, of the fastest component of their embeddings."""
+PLACES_STD = 0.5
+"""Standard deviation of the vision tower's embeddings of positions, if there are ordered tokens."""
+HIGHEST_PLACE_WAVES = 8
+"""Number of half waves, over the width of a picture, of the fastest component of those embeddings."""
 PICTURE_TOKENS = ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>", "<|video_pad|>")
 
 
@@ -41,13 +45,14 @@ def make_vision_policy(
     vision_layers: int = 2,
     patch_size: int = 8,
     max_pixels: int = 2**16,
+    initial_std: float = 0.02,
     seed: int = 0,
 ) -> LoadedPolicy:
     """Write an untrained policy to `folder`, and return it. A placeholder token stands for 2 x 2 patches of a picture.
 
     The tokenizer gets its words from `texts`, and four tokens for pictures. `ordered_tokens` are added to it, such as
-    one token per coordinate; neighbours begin with similar embeddings. `vision_hidden_size` defaults to `hidden_size`.
-    The same texts and seed give the same files.
+    one token per coordinate; neighbours begin with similar embeddings, and then so do the positions of neighbouring
+    patches. `vision_hidden_size` defaults to `hidden_size`. The same texts and seed give the same files.
     """
     tokenizer = vision_tokenizer(texts, vocab_size)
     tokenizer.add_tokens(list(ordered_tokens))
@@ -63,6 +68,7 @@ def make_vision_policy(
         "num_key_value_heads": num_heads,
         "head_dim": head_size,
         "max_position_embeddings": 2048,
+        "initializer_range": initial_std,
         # `mrope_section`: how many rotary frequencies of a head are for time, height and width.
         "rope_parameters": {
             "rope_type": "default",
@@ -81,6 +87,7 @@ def make_vision_policy(
         "spatial_merge_size": 2,
         "temporal_patch_size": 2,
         "out_hidden_size": hidden_size,
+        "initializer_range": initial_std,
     }
     named: dict[str, Any] = {name: getattr(tokens, name) for name in PictureTokens.__struct_fields__}
     with torch.random.fork_rng(devices=[]):
@@ -89,6 +96,9 @@ def make_vision_policy(
     if ordered_tokens:
         embeddings: Any = model.get_input_embeddings()
         _start_in_order(embeddings.weight, [vocabulary[token] for token in ordered_tokens])
+        positions: Any = getattr(model.model.visual, "pos_embed", None)
+        if positions is not None:
+            _start_in_places(positions.weight)
     processor = make_processor(patch_size, max_pixels)
     pictures = QwenPictures(processor, tokens)
     save_policy(model, tokenizer, folder, pictures=pictures)
@@ -118,12 +128,26 @@ MODELS = {"qwen3_vl": _qwen3_vl, "qwen2_5_vl": _qwen2_5_vl}
 def _start_in_order(embeddings_VD: torch.Tensor, ids_N: Sequence[int]) -> None:
     """Begin the embeddings of a row of tokens with waves of their index, so that near tokens are similar.
 
-    A policy then learns a place from a few examples of places near it. Source of the waves: arXiv 1706.03762, 3.5.
+    A policy then learns a place from a few examples of places near it.
     """
-    places_N1 = torch.arange(len(ids_N)).unsqueeze(1) / len(ids_N)
-    halves = embeddings_VD.shape[1] // 2
-    angles_NH = math.pi * places_N1 * torch.logspace(0, math.log10(HIGHEST_WAVES), halves)
-    embeddings_VD[list(ids_N)] = ORDERED_STD * math.sqrt(2) * torch.cat([angles_NH.sin(), angles_NH.cos()], dim=1)
+    embeddings_VD[list(ids_N)] = ORDERED_STD * _waves(len(ids_N), embeddings_VD.shape[1], HIGHEST_WAVES)
+
+
+@torch.no_grad()
+def _start_in_places(positions_PD: torch.Tensor) -> None:
+    """Begin the embeddings of a square of positions, row by row, with waves of column and row, half of them each."""
+    side, half = math.isqrt(len(positions_PD)), positions_PD.shape[1] // 2
+    waves_SH = _waves(side, half, HIGHEST_PLACE_WAVES)
+    columns_PH, rows_PH = waves_SH.repeat(side, 1), waves_SH.repeat_interleave(side, dim=0)
+    positions_PD.copy_(PLACES_STD * torch.cat([columns_PH, rows_PH], dim=1))
+
+
+def _waves(count: int, size: int, highest: int) -> torch.Tensor:
+    """Return waves of the indices 0 to `count` - 1 `[count, size]` with a mean square of 1, half of them sines, with up
+    to `highest` half waves over all indices. Source: arXiv 1706.03762, 3.5."""
+    places_N1 = torch.arange(count).unsqueeze(1) / count
+    angles_NH = math.pi * places_N1 * torch.logspace(0, math.log10(highest), size // 2)
+    return math.sqrt(2) * torch.cat([angles_NH.sin(), angles_NH.cos()], dim=1)
 
 
 def vision_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:

@@ -21,10 +21,11 @@ from quartet.terminal.progress import Watched
 from quartet.terminal.say import say
 
 from .demonstrate import RECIPE, Demonstration, read_demonstrations
-from .imitate import imitate, prepare
+from .imitate import imitate
+from .lessons import prepare, start_from_white
 
 HERE = Path(__file__).parent
-STEPS, BATCH_SIZE, LEARNING_RATE = 1500, 32, 1e-3
+STEPS, BATCH_SIZE, LEARNING_RATE = 1600, 32, 2e-3
 SECOND_TURN_SHARE = 0.3
 """Share of the second turns that are imitated. They are a click on a button that never moves, so a few are enough."""
 SIZES: dict[str, Any] = {
@@ -33,15 +34,20 @@ SIZES: dict[str, Any] = {
     "num_heads": 4,
     "vision_hidden_size": 128,
     "vision_layers": 3,
+    "initial_std": 0.06,
 }
 PATCH_SIZE = 16
 
 
+def location_parts() -> int:
+    """Return the number of location tokens in the recipe's format of actions."""
+    return load_recipe(RECIPE).rollout.actions.settings["parts"]
+
+
 def make_untrained(demonstrations: Sequence[Demonstration], folder: Path) -> LoadedPolicy:
     """Write an untrained policy, with the words of the demonstrations and one token per part of the screen."""
-    parts = load_recipe(RECIPE).rollout.actions.settings["parts"]
     texts = [text for one in demonstrations for text in (one.text, one.response.partition(" ")[0])]
-    tokens = location_tokens(parts)
+    tokens = location_tokens(location_parts())
     return make_vision_policy(texts, folder, ordered_tokens=tokens, patch_size=PATCH_SIZE, **SIZES)
 
 
@@ -67,10 +73,16 @@ def main(demonstrations: tuple[Path, ...], output: Path, steps: int, seed: int, 
     policy = make_untrained(chosen, output)
     parameters = sum(parameter.numel() for parameter in policy.model.parameters())
     say(f"{len(chosen):,} demonstrations, {parameters:,} parameters, {len(policy.tokenizer)} tokens")
+    lessons = prepare(policy, chosen)
+    start_from_white(policy, lessons)
+    settings: Any = {
+        "parts": location_parts(),
+        "steps": steps,
+        "batch_size": BATCH_SIZE,
+        "learning_rate": LEARNING_RATE,
+    }
     with Watched("imitating") as watched:
-        for step in imitate(
-            policy, prepare(policy, chosen), steps=steps, batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE, seed=seed
-        ):
+        for step in imitate(policy, lessons, **settings, steps=steps, seed=seed):
             watched(step.step, steps)
             if step.step % 100 == 0:
                 say(json.dumps(step._asdict()))

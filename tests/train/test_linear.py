@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tiny_batches import make_model
 from torch.nn.functional import linear
 
-from quartet.train.linear import TrainedLinear, product, train_by_the_faster_library
+from quartet.train.linear import TrainedLinear, TrainedPatches, product, train_by_the_faster_library
 
 LEADING_SHAPES = [(), (0,), (1,), (7,), (64,), (0, 3), (2, 5), (2, 3, 4)]
 
@@ -105,3 +105,35 @@ def test_output_may_be_changed_in_place(shape: tuple[int, ...]) -> None:
     y[..., :8].mul_(2)
     y[..., 8:].mul_(2)
     torch.testing.assert_close(torch.autograd.grad(y.sum(), layer.weight)[0], expected)
+
+
+def test_patches_equal_the_convolution_and_its_gradients() -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.Conv3d(3, 8, kernel_size=(2, 4, 4), stride=(2, 4, 4))
+    ours = copy.deepcopy(layer)
+    train_by_the_faster_library(ours)
+    assert type(ours) is TrainedPatches
+    patches = torch.randn(5, 3, 2, 4, 4, requires_grad=True)
+    outcomes: list[list[torch.Tensor]] = []
+    for one in (layer, ours):
+        y = one(patches)
+        leaves = [patches, *one.parameters()]
+        outcomes.append([y, *torch.autograd.grad(y.square().sum(), leaves)])
+    for found, expected in zip(*outcomes, strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("settings", [{"padding": 1}, {"groups": 2}, {"dilation": 2}])
+def test_other_convolutions_stay_as_they_are(settings: dict[str, int]) -> None:
+    layer = torch.nn.Conv3d(4, 4, kernel_size=2, **settings)
+    train_by_the_faster_library(layer)
+    assert type(layer) is torch.nn.Conv3d
+
+
+def test_a_picture_of_several_patches_is_still_convolved() -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.Conv3d(3, 8, kernel_size=2, stride=2)
+    picture = torch.randn(1, 3, 2, 4, 4)
+    expected = layer(picture)
+    train_by_the_faster_library(layer)
+    torch.testing.assert_close(layer(picture), expected, atol=0, rtol=0)
