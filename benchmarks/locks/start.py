@@ -8,7 +8,7 @@ buttons of every sign. Of the suites it knows only the words.
 import asyncio
 import json
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -45,8 +45,6 @@ LEAST_PRACTICE = 0.95
 policy
 ignores the sign, and plain GRPO learns nothing from it."""
 DEMONSTRATION_COPIES = 480
-ChatOfPress = Callable[[str, int, random.Random], dict[str, list[dict[str, str]]]]
-"""Function that returns the chat of one press, from sign, button and the random generator of the rest of the page."""
 Starts = dict[tuple[str, bool], str]
 """Policy folder by suite, and by whether the policy has imitated the suite's demonstrations."""
 
@@ -57,18 +55,8 @@ def make_start(folder: Path, suite: str = "locks") -> Path:
 
     Raises `RuntimeError` if the policy does not tell signs apart.
     """
-    suites = next(suites for suites in STARTS if suite in suites)
-    counts = {sign: count for one in suites for family in SUITES[one] for sign, count in buttons(family).items()}
-    return start_of(folder, counts | {JAMMED: MOST_BUTTONS}, chat_of_press)
-
-
-def start_of(folder: Path, counts: Mapping[str, int], chat: ChatOfPress) -> Path:
-    """Make a policy that is uniform over the first `counts[sign]` buttons at each sign, and knows the practice signs.
-
-    Raises `RuntimeError` as `make_start` does.
-    """
-    examples = _examples(counts, random.Random("start"))
-    chats = [chat(*example) for example in examples]
+    examples = _examples(next(suites for suites in STARTS if suite in suites), random.Random("start"))
+    chats = [_chat(*example) for example in examples]
     data = folder / "start.jsonl"
     data.parent.mkdir(parents=True, exist_ok=True)
     data.write_text("".join(json.dumps(chat) + "\n" for chat in chats))
@@ -89,7 +77,7 @@ def practice_success(policy: Path, practised: dict[str, int]) -> float:
     """Return the mean probability of the right button over practice signs, on pages that were never imitated."""
     model, tokenizer, _ = load_policy(policy)
     draw, renderer = random.Random("practice"), Renderer(tokenizer)
-    chats = [convert(chat_of_press(sign, press, draw), Chat) for sign, press in practised.items()]
+    chats = [convert(_chat(sign, press, draw), Chat) for sign, press in practised.items()]
     pad_id = tokenizer.pad_token_id
     batch = pad([chat_example(chat, renderer) for chat in chats], pad_id if isinstance(pad_id, int) else 0)
     logits_NV, targets_N = learned_logits(model, batch)
@@ -135,14 +123,16 @@ def imitate(policy: Path, data: Path, output: Path, *, steps: int, learning_rate
     return output
 
 
-def _examples(counts: Mapping[str, int], draw: random.Random) -> list[tuple[str, int, random.Random]]:
+def _examples(suites: Iterable[str], draw: random.Random) -> list[tuple[str, int, random.Random]]:
     """Return examples: sign, button to press, and the random generator of the rest of the page."""
+    families = [family for suite in suites for family in SUITES[suite]]
+    counts = {sign: count for family in families for sign, count in buttons(family).items()} | {JAMMED: MOST_BUTTONS}
     uniform = [(sign, press) for sign, count in counts.items() for press in range(1, count + 1)]
     practised = [(sign, draw.randint(1, MOST_BUTTONS)) for sign in PRACTICE]
     return [(sign, press, draw) for sign, press in [*uniform * COPIES, *practised * PRACTICE_COPIES]]
 
 
-def chat_of_press(sign: str, press: int, draw: random.Random) -> dict[str, list[dict[str, str]]]:
+def _chat(sign: str, press: int, draw: random.Random) -> dict[str, list[dict[str, str]]]:
     """Return a chat of one turn, with a random number of earlier actions."""
     earlier = draw.randrange(MOST_EARLIER_ACTIONS + 1)
     actions = [f"click [{draw.randint(1, MOST_BUTTONS)}]" for _ in range(earlier)]

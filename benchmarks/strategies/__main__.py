@@ -17,8 +17,8 @@ from pathlib import Path
 import click
 
 from benchmarks.learning_experiments import find
-from benchmarks.learning_experiments.base import Experiment
 from benchmarks.learning_experiments.runner import measure, seed_range
+from benchmarks.locks.start import make_start
 from benchmarks.raw_results import results_option
 from benchmarks.strategies import NAMES, TUNING
 from benchmarks.strategies.base import Strategy
@@ -32,7 +32,7 @@ from benchmarks.strategies.views import summary
 @click.option(
     "--starts",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of initial policies, one per suite or method. Those that it lacks are made there; default: all are made anew.",
+    help="Folder of initial policies, one per suite. Those that it lacks are made there; default: all are made anew.",
 )
 @results_option
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON line.")
@@ -40,25 +40,30 @@ def main(names: Sequence[str], seeds: str, jobs: int, starts: Path | None, resul
     """Compare methods with plain GRPO, and print whether their claims hold."""
     numbers = seed_range(seeds, results)
     with tempfile.TemporaryDirectory() as temporary:
+        suites = {name: _suite(name) for name in names or NAMES}
         folder = starts or Path(temporary)
-        settings = {name: _start(find(name, "strategies"), folder) for name in names or NAMES}
+        settings = {
+            suite: [f"model.path={_start(folder / suite, suite)}"] if suite else [] for suite in {*suites.values()}
+        }
         reports = {
-            name: summary(measure(name, "strategies", numbers, jobs, results, shared))
-            for name, shared in settings.items()
+            name: summary(measure(name, "strategies", numbers, jobs, results, settings[suite]))
+            for name, suite in suites.items()
         }
     if as_json:
         alone = reports[names[0]] if len(names) == 1 else {}
         click.echo(json.dumps(alone | {"methods": reports}))
 
 
-def _start(experiment: type[Experiment], folder: Path) -> list[str]:
-    """Return the setting of the initial policy, which is made in `folder` unless it is there. A table of probabilities
-    needs none."""
-    if not issubclass(experiment, Strategy):
-        return []
-    own = folder / experiment.start_name()
-    policy = own / "policy"
-    return [f"model.path={policy.absolute() if policy.exists() else experiment.make_start(own)}"]
+def _start(folder: Path, suite: str) -> Path:
+    """Return the initial policy for the suite, made in `folder` unless it is there."""
+    policy = folder / "policy"
+    return policy.absolute() if policy.exists() else make_start(folder, suite)
+
+
+def _suite(name: str) -> str:
+    """Return the suite of `locks` from whose start a method is trained; empty if it has a table of probabilities."""
+    experiment = find(name, "strategies")
+    return experiment.suite if issubclass(experiment, Strategy) else ""
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
 from benchmarks.locks.run import run
-from benchmarks.locks.start import make_start
 from benchmarks.locks.statistics import area
 from benchmarks.locks.variants import grpo_with
 
@@ -30,16 +29,6 @@ class Strategy(Experiment):
     suite: ClassVar[str] = "locks"
     """Suite of the environment `locks`."""
     budget_tokens = 20_000
-
-    @classmethod
-    def start_name(cls) -> str:
-        """Return the name of the initial policy, which is the folder that `--starts` keeps it in."""
-        return cls.suite
-
-    @classmethod
-    def make_start(cls, folder: Path) -> Path:
-        """Make the initial policy of all runs in `folder`, and return its folder."""
-        return make_start(folder, cls.suite)
 
     def run(self, settings: Settings, seed: int) -> Measured:
         recipe = grpo_with([*settings, f"env.suite={self.suite}", f"seed={seed}"])
