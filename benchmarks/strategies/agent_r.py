@@ -31,8 +31,8 @@ KEPT, RESET = (
 """Easy and medium locks in which a wrong press can be taken back, and those that a wrong press resets."""
 SAYS_A_REVISION = 0.01
 """Initial probability of each text of a revision at every page."""
-TRAINING_SEEDS, ROLLOUTS, HELD_OUT_TASKS, EPISODES = 3, 8, 4, 4
-STEPS, EXCHANGES_PER_BATCH = 100, 64
+TRAINING_SEEDS, ROLLOUTS, HELD_OUT_TASKS, EPISODES = 3, 8, 3, 4
+STEPS, EXCHANGES_PER_BATCH = 40, 64
 """Number of train steps of imitation, and of imitated responses in each."""
 Exchange = tuple[int, int]
 """Tokens of a page and of the imitated response."""
