@@ -48,7 +48,7 @@ class Main(Experiment):
 
     common = (
         *("rollout.loop=latest", "rollout.max_turns=8", "loss.terms=[{name='nll',uses=['anchor','fresh']}]"),
-        *("train.learning_rate=3.2", "train.groups_per_batch=1"),
+        *("train.learning_rate=1.0", "train.groups_per_batch=1"),
     )
     arms: ClassVar = {"successes": ["sft.data=chat.jsonl"], "revisions": ["sft.data=chat+revisions.jsonl"]}
     figures: ClassVar = {

@@ -8,7 +8,7 @@ from typing import ClassVar
 from benchmarks.strategies.agent_r import Main as AgentR
 from benchmarks.strategies.base import higher
 
-CANDIDATES = {f"rate {rate}": ["sft.data=chat.jsonl", f"train.learning_rate={rate}"] for rate in (0.1, 0.3, 1.0)}
+CANDIDATES = {f"rate {rate}": ["sft.data=chat.jsonl", f"train.learning_rate={rate}"] for rate in (0.1, 0.3, 3.2)}
 
 
 class Main(AgentR):
