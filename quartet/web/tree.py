@@ -56,6 +56,8 @@ class Tree(Struct, frozen=True, kw_only=True):
     """The tree of a group, ready to be drawn; lengths in pixels."""
 
     rows: Sequence[Row]
+    trained: bool
+    """True if a call of the group was trained."""
     left: float
     """Where the first call of a rollout begins."""
     cell_width: float
@@ -75,7 +77,14 @@ def tree_of(facts: RolloutFacts, credit: Mapping[int, Mapping[int, float]]) -> T
     places = {row.id: PITCH * (n + 0.5) for n, row in enumerate(ordered)}
     rows = [_row(row, calls[row.id], credit.get(row.id, {}), places, width) for row in ordered]
     right = max(row.x_end for row in rows)
-    return Tree(rows=rows, left=LEFT, cell_width=width, width=right + 2 * LEFT, height=PITCH * len(rows))
+    return Tree(
+        rows=rows,
+        trained=any(credit.values()),
+        left=LEFT,
+        cell_width=width,
+        width=right + 2 * LEFT,
+        height=PITCH * len(rows),
+    )
 
 
 def _num_calls(row: Any, advantages: Mapping[int, float]) -> int:

@@ -71,7 +71,7 @@ async def test_the_page_draws_the_tree_with_credit(trained_tree):
         page = (await client.get(f"/runs/run/rollouts/{parent_id}")).text
     assert "Tree of the group" in page and f"1 call shared with rollout {parent_id}" in page
     assert f"rollout {parent_id}, call 1: advantage 0.12" in page, "the mean of 0.5 and -0.25"
-    assert f"rollout {child_id}, call 2" in page and f"rollout {child_id}, call 1:" not in page
+    assert f"rollout {child_id}, call 2: not trained" in page and f"rollout {child_id}, call 1:" not in page
 
 
 async def test_a_group_without_forks_has_no_tree(tmp_path):
