@@ -39,11 +39,11 @@ class Ratio(Struct, frozen=True, kw_only=True):
 def compare(
     assumed: A,
     ratios: Callable[[A, Length], Mapping[str, Ratio]],
-    varied: Mapping[str, tuple[float, float]],
+    varied: Mapping[str, tuple[float, ...]],
     length: Length,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Return the ratios under the assumptions, and again with each assumption at both values of `varied`."""
+    """Return the ratios under the assumptions, and again with each assumption at the values of `varied`."""
     result: dict[str, Any] = {name: ratio.to_dict() for name, ratio in ratios(assumed, length).items()}
     say(f"assumed {asdict(assumed)}: {_short(result)}")
     sensitivity: dict[str, dict[str, float]] = {}

@@ -42,7 +42,7 @@ class VirtualEngine:
         self._clock, self.name, self.costs = clock, name, costs
         self._cost = next(iter(costs.values()))
         self.version, self.loading = 0, False
-        self.busy_seconds = self.request_seconds = 0.0
+        self.busy_seconds = self.compute_seconds = self.request_seconds = 0.0
         self._iterations, self._since, self._turn = 0.0, clock.now, 0
         self._running: list[tuple[float, int, Request]] = []
         self._waiting: deque[Request] = deque()
@@ -112,7 +112,9 @@ class VirtualEngine:
     def _advance(self) -> None:
         elapsed, self._since = self._clock.now - self._since, self._clock.now
         if self._batch and not self.loading:
-            self._iterations += elapsed / self._iteration_seconds()
+            iterations = elapsed / self._iteration_seconds()
+            self._iterations += iterations
+            self.compute_seconds += iterations * (self._batch * self._cost.product_seconds + self._prefill)
             self.busy_seconds += elapsed
         self.request_seconds += elapsed * self.requests
 

@@ -19,8 +19,12 @@ class Figures(Struct, frozen=True, kw_only=True):
     """Share of time in which sessions run a rollout: what an environment cluster reports as in use."""
     environment_busy: float
     """Share of time in which sessions reset or step."""
+    environment_started: float
+    """Share of time in which sessions run a rollout that has been reset; rollouts count when they end."""
     engine_utilisation: float
-    """Share of time in which engines compute."""
+    """Share of time in which engines compute: what a GPU reports as its utilisation."""
+    engine_compute: float
+    """Share of time in which engines would compute if nothing but their matrix products took time."""
     requests_per_engine: float
     trainer_utilisation: float
     train_step_period_seconds: float
@@ -60,7 +64,9 @@ def figures(scenario: Scenario, before: Totals, after: Totals, mean_lag: float, 
         trained_actions_per_minute=60 * per_second("trained_actions"),
         environment_utilisation=per_second("occupied_seconds") / scenario.sessions,
         environment_busy=per_second("environment_seconds") / scenario.sessions,
+        environment_started=per_second("started_seconds") / scenario.sessions,
         engine_utilisation=per_second("engine_busy_seconds") / engines,
+        engine_compute=per_second("engine_compute_seconds") / engines,
         requests_per_engine=per_second("engine_request_seconds") / engines,
         trainer_utilisation=per_second("trainer_seconds"),
         train_step_period_seconds=1 / per_second("train_steps"),

@@ -41,9 +41,10 @@ class VirtualRollout:
         self._draw = Random(lease.sampling_seed)
         turns = round(drawn(kind.workload.turns, kind.spread.turns, self._draw))
         self.num_turns = min(max(turns, 1), kind.max_turns, lease.max_turns)
-        self._versions: set[int] = set()
+        self._versions: list[int] = []
         self._generating: tuple[VirtualEngine, Request] | None = None
-        self._act(drawn(kind.workload.reset_seconds, kind.spread.reset, self._draw), processor_seconds=0.0)
+        self.reset_seconds = drawn(kind.workload.reset_seconds, kind.spread.reset, self._draw)
+        self._act(self.reset_seconds, processor_seconds=0.0)
 
     def recall(self) -> None:
         """End the attempt now or, within an environment step, after this step."""
@@ -53,10 +54,9 @@ class VirtualRollout:
             engine.abort(request)
             self._done(self)
 
-    @property
-    def record(self) -> Trajectory:
-        """The record for the ledger: one token per policy version, since lengths are counted elsewhere."""
-        versions = sorted(self._versions)
+    def record(self, *, last_call_only: bool) -> Trajectory:
+        """Return the record for the ledger: one token per policy version, since lengths are counted elsewhere."""
+        versions = self._versions[-1:] if last_call_only else sorted(set(self._versions))
         tokens = TokenColumns(token_ids=[1] * len(versions), logprobs=[-1.0] * len(versions), versions=versions)
         call = Call(prompt_ids=[1], response=tokens, sampling=Sampling(), finish_reason=FinishReason.STOP)
         success = self._kind.succeeds(self.lease.task, self._draw)
@@ -95,7 +95,7 @@ class VirtualRollout:
 
     def _answered(self) -> None:
         assert self._generating is not None
-        self._versions.add(self._generating[0].version)
+        self._versions.append(self._generating[0].version)
         self._generating = None
         self.turns += 1
         whole = drawn(self._kind.workload.step_seconds, self._kind.spread.step, self._draw)

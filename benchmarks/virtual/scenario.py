@@ -69,8 +69,14 @@ class Scenario(Struct, frozen=True, kw_only=True):
     reward_servers: int | None = None
     """Servers that compute rewards; None for as many as there are rollouts."""
     load_seconds: float = 10.0
+    tick_seconds: float = 2.0
+    """Time between a notification and the data manager's tick that follows it; several notifications share a tick."""
     loads_at_once: int | None = 1
     """Engines that load weights at the same time; None for all."""
+    trained_lag: int | None = None
+    """Lag bound when a batch is claimed; None for `admission.max_lag`."""
+    last_call_only: bool = False
+    """Record the version of a rollout's last call only, so that a rollout is as old as its last call."""
     max_trained_turns: int | None = None
     """Number of turns at which the trainer cuts a batch; None to train all."""
     seed: int = 0

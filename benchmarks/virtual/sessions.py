@@ -31,7 +31,7 @@ class Sessions:
         self._running: set[VirtualRollout] = set()
         self._since = clock.now
         self.actions = self.finished = self.superseded = 0
-        self.occupied_seconds = self.environment_seconds = self._ended_seconds = 0.0
+        self.occupied_seconds = self.environment_seconds = self.started_seconds = self._ended_seconds = 0.0
 
     def claim(self) -> None:
         """Start a queued rollout in each free session."""
@@ -77,6 +77,7 @@ class Sessions:
         self.actions += rollout.turns
         self.environment_seconds += rollout.environment_seconds
         self._ended_seconds += self._clock.now - rollout.began
+        self.started_seconds += max(self._clock.now - rollout.began - rollout.reset_seconds, 0.0)
         if rollout.recalled:
             self.superseded += 1
         else:
@@ -85,7 +86,8 @@ class Sessions:
 
     def _append(self, rollout: VirtualRollout) -> None:
         try:
-            self._ledger.trajectories.append(rollout.lease, rollout.record, self._recipe.rollout.max_attempts)
+            record = rollout.record(last_call_only=self._scenario.last_call_only)
+            self._ledger.trajectories.append(rollout.lease, record, self._recipe.rollout.max_attempts)
         except LeaseLostError:
             self.superseded += 1
         else:

@@ -24,8 +24,6 @@ from quartet.registry import build
 from quartet.telemetry.presence import Presence
 from quartet.telemetry.record import Recorder
 
-TICK_SECONDS = 2.0
-"""Virtual time between a notification and the tick that follows it; several notifications share a tick."""
 POLL_SECONDS = 30.0
 """Virtual time between ticks without notifications, at which deadlines take effect."""
 _PART = "bandit"
@@ -45,7 +43,9 @@ class Totals(Struct, frozen=True, kw_only=True):
     superseded: int
     occupied_seconds: float
     environment_seconds: float
+    started_seconds: float
     engine_busy_seconds: float
+    engine_compute_seconds: float
     engine_request_seconds: float
     trainer_seconds: float
 
@@ -102,7 +102,9 @@ class Simulation:
             superseded=self.sessions.superseded,
             occupied_seconds=self.sessions.occupied_seconds,
             environment_seconds=self.sessions.environment_seconds,
+            started_seconds=self.sessions.started_seconds,
             engine_busy_seconds=sum(engine.busy_seconds for engine in self.fleet.engines),
+            engine_compute_seconds=sum(engine.compute_seconds for engine in self.fleet.engines),
             engine_request_seconds=sum(engine.request_seconds for engine in self.fleet.engines),
             trainer_seconds=self.trainer.busy_seconds,
         )
@@ -119,7 +121,7 @@ class Simulation:
     def _notify(self) -> None:
         if not self._tick_due:
             self._tick_due = True
-            self.clock.after(TICK_SECONDS, self._tick)
+            self.clock.after(self.scenario.tick_seconds, self._tick)
 
     def _poll(self) -> None:
         self._notify()

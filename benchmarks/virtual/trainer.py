@@ -28,8 +28,9 @@ class VirtualTrainer:
         if self.training:
             return
         admission = self._recipe.admission
+        lag = admission.max_lag if self._scenario.trained_lag is None else self._scenario.trained_lag
         batch = self._ledger.batches.claim(
-            "trainer", self._recipe.train.groups_per_batch, admission.max_lag, admission.on_late, _LEASE_SECONDS
+            "trainer", self._recipe.train.groups_per_batch, lag, admission.on_late, _LEASE_SECONDS
         )
         if batch is None:
             return

@@ -13,7 +13,7 @@ from benchmarks.virtual.engine import VirtualEngine
 from benchmarks.virtual.figures import Figures, figures, simulate
 from benchmarks.virtual.fleet import Fleet
 from benchmarks.virtual.scenario import Engines, Kind, Scenario, Spread
-from benchmarks.virtual.simulation import TICK_SECONDS, Simulation
+from benchmarks.virtual.simulation import Simulation
 from benchmarks.virtual.station import Station
 from quartet.forecast.engine_cost import EngineCost
 from quartet.forecast.gpus import GPUS
@@ -192,7 +192,7 @@ def test_one_session_and_one_engine_are_the_closed_form(tmp_path):
     cost = Fleet(VirtualClock(), one).engines[0].costs["task"]
     rollout_seconds = 40.0 + 4 * (cost.turn_seconds(1) + 20.0)
     found = simulate(one, warm_steps=1, train_steps=2, folder=tmp_path)
-    assert 3600 / found.rollouts_per_hour == pytest.approx(rollout_seconds + TICK_SECONDS, rel=0.01)
+    assert 3600 / found.rollouts_per_hour == pytest.approx(rollout_seconds + one.tick_seconds, rel=0.01)
 
 
 @pytest.mark.slow
