@@ -5,6 +5,9 @@ distributions: cost models from the data sheets of GPUs, and latencies from pape
 
 * `dart`, `rollart`: the ratios that two systems published, from their published settings (`benchmarks/published/`),
   with the sensitivity to each setting that is assumed;
+* `astraflow`: two policies trained together, against one after the other, on services that join and leave;
+* `april`: recycled long responses, against batch-synchronous training;
+* `redundancy`: gain and price of RollArt's extra rollouts where environments are slow or hang;
 * `affinity`: routing by hardware affinity;
 * `large`: 1,000 engines and 10,000 environments;
 * `ticks`: wall time of a data manager's tick against the size of the cluster.
@@ -17,11 +20,11 @@ from typing import Any
 import click
 from msgspec.structs import asdict
 
-from benchmarks.published import dart, large, rollart
+from benchmarks.published import april, astraflow, dart, large, redundancy, rollart
 from benchmarks.published.base import compare
 
 SIZES = ((10, 100), (100, 1000), (1000, 10_000))
-PARTS = "dart,rollart,affinity,large"
+PARTS = "dart,rollart,astraflow,april,redundancy,affinity,large"
 
 
 @click.command()
@@ -44,6 +47,12 @@ def main(parts: str, train_steps: int, warm_steps: int, large_steps: int, folder
         result["dart"] = found | {"calibrated": asdict(dart.calibrated(dart.Assumed(), length))}
     if "rollart" in wanted:
         result["rollart"] = compare(rollart.Assumed(), rollart.ratios, rollart.VARIED, length, say)
+    if "astraflow" in wanted:
+        result["astraflow"] = compare(astraflow.Assumed(), astraflow.ratios, astraflow.VARIED, length, say)
+    if "april" in wanted:
+        result["april"] = compare(april.Assumed(), april.ratios, april.VARIED, length, say)
+    if "redundancy" in wanted:
+        result["redundancy"] = redundancy.measure(redundancy.Assumed(), length)
     if "affinity" in wanted:
         result["affinity"] = rollart.affinity(rollart.Assumed(), length)
     if "large" in wanted:

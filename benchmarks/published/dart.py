@@ -104,11 +104,11 @@ def ratios(assumed: Assumed, length: Length) -> Mapping[str, Ratio]:
 def calibrated(assumed: Assumed, length: Length) -> Assumed:
     """Return the assumptions with the step's duration and the trainer's efficiency with which the coupled system has
     its published throughput and use of environments."""
-    rollouts = GROUPS * ROLLOUTS
     for _ in range(CALIBRATION_ROUNDS):
         found = run(scenario(assumed, decoupled=False), length)
         period = found.train_step_period_seconds
         wanted_period = period * found.trained_actions_per_minute / COUPLED_ACTIONS_PER_MINUTE
+        rollouts = found.rollouts_per_hour * period / 3600
         held = found.environment_utilisation * SESSIONS * period / rollouts
         wanted_held = COUPLED_ENVIRONMENT_UTILISATION * SESSIONS * wanted_period / rollouts
         train_seconds = found.trainer_utilisation * period

@@ -5,13 +5,15 @@ by its number of tokens. The duration of an iteration changes only when a reques
 """
 
 import heapq
+import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
 from benchmarks.virtual.clock import VirtualClock
 from quartet.forecast.engine_cost import EngineCost
+from quartet.types import MAIN
 
 _FULL = 1 + 1e-6
 """Share of memory that counts as full, with room for rounding."""
@@ -28,7 +30,11 @@ class Request:
     memory: float
     """Share of the engine's memory that its keys and values take."""
     done: Callable[[], None]
+    lost: Callable[[], None]
+    """Called if the engine leaves before the end."""
     aborted: bool = False
+    ends_at: float = math.inf
+    """The engine's count of iterations at its end; infinite while it waits."""
     prefill_per_iteration: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -36,13 +42,21 @@ class Request:
 
 
 class VirtualEngine:
-    """One engine. `costs` has the cost of each kind of workload on its hardware; `version` is the policy it serves."""
+    """One engine. `costs` has the cost of each kind of workload on its hardware, `versions` the version that it serves
+    of each policy. The engine neither takes requests nor loads weights while it is not `present`."""
 
-    def __init__(self, clock: VirtualClock, name: str, costs: Mapping[str, EngineCost]) -> None:
-        self._clock, self.name, self.costs = clock, name, costs
+    def __init__(
+        self,
+        clock: VirtualClock,
+        name: str,
+        costs: Mapping[str, EngineCost],
+        policies: Sequence[str] = (MAIN,),
+        latency_seconds: float = 0.0,
+    ) -> None:
+        self._clock, self.name, self.costs, self.latency_seconds = clock, name, costs, latency_seconds
         self._cost = next(iter(costs.values()))
-        self.version, self.loading = 0, False
-        self.busy_seconds = self.compute_seconds = self.request_seconds = 0.0
+        self.versions, self.loading, self.present = dict.fromkeys(policies, 0), False, True
+        self.busy_seconds = self.compute_seconds = self.request_seconds = self.tokens = 0.0
         self._iterations, self._since, self._turn = 0.0, clock.now, 0
         self._running: list[tuple[float, int, Request]] = []
         self._waiting: deque[Request] = deque()
@@ -51,19 +65,30 @@ class VirtualEngine:
         """Number of requests in the engine, waiting ones included."""
         self._numbers = count()
 
-    def generate(self, kind: str, tokens: int, done: Callable[[], None]) -> Request:
-        """Compute one response for a workload of this kind; call `done` at its end."""
+    def generate(
+        self,
+        kind: str,
+        tokens: int,
+        done: Callable[[], None],
+        lost: Callable[[], None] = lambda: None,
+        *,
+        sampled_before: int = 0,
+    ) -> Request:
+        """Compute `tokens` tokens of a response for a workload of this kind; call `done` at their end. Earlier tokens
+        of the same response (`sampled_before`) are part of the prompt."""
         cost = self.costs[kind]
-        request = Request(max(tokens, 1), cost.cache_seconds, cost.prefill_seconds, 1 / cost.slots, done)
+        prefill_seconds = cost.prefill_seconds + sampled_before * cost.product_seconds
+        request = Request(max(tokens, 1), cost.cache_seconds, prefill_seconds, 1 / cost.slots, done, lost)
         self._advance()
         self.requests += 1
         self._waiting.append(request)
         self._admit()
         return request
 
-    def abort(self, request: Request) -> None:
-        """End a request without calling `done`."""
+    def abort(self, request: Request) -> int:
+        """End a request without calling `done`; return the number of its tokens so far."""
         self._advance()
+        sampled = math.floor(max(request.tokens - (request.ends_at - self._iterations), 0.0))
         request.aborted = True
         self.requests -= 1
         if request in self._waiting:
@@ -71,16 +96,26 @@ class VirtualEngine:
         else:
             self._leave(request)
         self._admit()
+        return min(sampled, request.tokens - 1)
 
-    def load(self, version: int, seconds: float, done: Callable[[], None]) -> None:
-        """Stop for `seconds` to load new weights, with requests in flight."""
+    def leave(self) -> None:
+        """Leave the run; its requests are lost."""
+        self.present = False
+        unfinished = [one for _, _, one in self._running if not one.aborted] + list(self._waiting)
+        for request in unfinished:
+            self.abort(request)
+        for request in unfinished:
+            request.lost()
+
+    def load(self, version: int, seconds: float, done: Callable[[], None], policy: str = MAIN) -> None:
+        """Stop for `seconds` to load new weights of a policy, with requests in flight."""
         self._advance()
         self.loading = True
         self._schedule()
 
         def loaded() -> None:
             self._advance()
-            self.loading, self.version = False, version
+            self.loading, self.versions[policy] = False, version
             self._schedule()
             done()
 
@@ -93,7 +128,8 @@ class VirtualEngine:
     def _admit(self) -> None:
         while self._waiting and self._memory + self._waiting[0].memory <= _FULL:
             request = self._waiting.popleft()
-            heapq.heappush(self._running, (self._iterations + request.tokens, next(self._numbers), request))
+            request.ends_at = self._iterations + request.tokens
+            heapq.heappush(self._running, (request.ends_at, next(self._numbers), request))
             self._batch += 1
             self._cache += request.cache_seconds
             self._prefill += request.prefill_per_iteration
@@ -114,6 +150,7 @@ class VirtualEngine:
         if self._batch and not self.loading:
             iterations = elapsed / self._iteration_seconds()
             self._iterations += iterations
+            self.tokens += iterations * self._batch
             self.compute_seconds += iterations * (self._batch * self._cost.product_seconds + self._prefill)
             self.busy_seconds += elapsed
         self.request_seconds += elapsed * self.requests

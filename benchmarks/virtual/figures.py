@@ -26,6 +26,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     engine_compute: float
     """Share of time in which engines would compute if nothing but their matrix products took time."""
     requests_per_engine: float
+    generated_tokens_per_second: float
     trainer_utilisation: float
     train_step_period_seconds: float
     """Time between two commits."""
@@ -41,11 +42,11 @@ def simulate(scenario: Scenario, *, warm_steps: int, train_steps: int, folder: P
     with tempfile.TemporaryDirectory(dir=folder) as place:
         simulation = Simulation(scenario, Path(place) / "run")
         try:
-            before = simulation.run(lambda: simulation.trainer.train_steps >= warm_steps)
-            lags = len(simulation.trainer.lags)
-            after = simulation.run(lambda: simulation.trainer.train_steps >= warm_steps + train_steps)
-            measured = simulation.trainer.lags[lags:]
-            mean_lag = sum(measured) / max(len(measured), 1)
+            before = simulation.run(lambda: simulation.train_steps >= warm_steps)
+            earlier = simulation.lags
+            after = simulation.run(lambda: simulation.train_steps >= warm_steps + train_steps)
+            lags = simulation.lags
+            mean_lag = (sum(lags) - sum(earlier)) / max(len(lags) - len(earlier), 1)
             return figures(scenario, before, after, mean_lag, simulation.tick_milliseconds())
         finally:
             simulation.close()
@@ -68,6 +69,7 @@ def figures(scenario: Scenario, before: Totals, after: Totals, mean_lag: float, 
         engine_utilisation=per_second("engine_busy_seconds") / engines,
         engine_compute=per_second("engine_compute_seconds") / engines,
         requests_per_engine=per_second("engine_request_seconds") / engines,
+        generated_tokens_per_second=per_second("generated_tokens"),
         trainer_utilisation=per_second("trainer_seconds"),
         train_step_period_seconds=1 / per_second("train_steps"),
         rollouts_per_hour=3600 * per_second("finished"),

@@ -1,6 +1,8 @@
 """One rollout in virtual time: reset, then turns of generation and step, then the reward."""
 
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from random import Random
 
 from benchmarks.virtual.clock import VirtualClock
@@ -19,6 +21,17 @@ from quartet.types import (
     Turn,
 )
 
+
+@dataclass
+class Sampled:
+    """Calls of a rollout, over all its attempts: what a recalled rollout continues from."""
+
+    tokens: list[int] = field(default_factory=list)
+    """Number of tokens of each call; the last call may be unfinished."""
+    versions: dict[str, list[int]] = field(default_factory=dict)
+    """Versions of each policy in the order of sampling."""
+
+
 _SEEN = Turn(observation=Observation(goal="", text=""), call_index=0, response="")
 
 
@@ -33,40 +46,62 @@ class VirtualRollout:
         lease: RolloutLease,
         progress: Callable[["VirtualRollout"], None],
         done: Callable[["VirtualRollout"], None],
+        sampled: Sampled,
     ) -> None:
         self._clock, self._fleet, self._kind = clock, fleet, kind
         self._progress, self._done = progress, done
         self.lease, self.began, self.renewed = lease, clock.now, clock.now
-        self.turns, self.environment_seconds, self.recalled = 0, 0.0, False
+        self.turns, self.environment_seconds, self.recalled, self.failed = 0, 0.0, False, False
+        self.paused = False
+        """True if the rollout was recalled to be continued."""
         self._draw = Random(lease.sampling_seed)
+        luck = Random(f"{lease.sampling_seed}.{lease.attempt}")
+        self._hangs = luck.random() < kind.hang_share
+        self._pace = kind.slow_factor if luck.random() < kind.slow_share else 1.0
         turns = round(drawn(kind.workload.turns, kind.spread.turns, self._draw))
         self.num_turns = min(max(turns, 1), kind.max_turns, lease.max_turns)
-        self._versions: list[int] = []
+        self.sampled = sampled
+        self._policies = fleet.policies
         self._generating: tuple[VirtualEngine, Request] | None = None
         self.reset_seconds = drawn(kind.workload.reset_seconds, kind.spread.reset, self._draw)
         self._act(self.reset_seconds, processor_seconds=0.0)
 
-    def recall(self) -> None:
-        """End the attempt now or, within an environment step, after this step."""
-        self.recalled = True
+    def recall(self, *, paused: bool = False) -> None:
+        """End the attempt now or, within an environment step, after this step. If it is `paused`, another attempt
+        continues from its tokens."""
+        self.recalled, self.paused = True, paused
         if self._generating is not None:
             engine, request = self._generating
-            engine.abort(request)
+            if tokens := engine.abort(request):
+                self._add(tokens, engine)
             self._done(self)
 
-    def record(self, *, last_call_only: bool) -> Trajectory:
-        """Return the record for the ledger: one token per policy version, since lengths are counted elsewhere."""
-        versions = self._versions[-1:] if last_call_only else sorted(set(self._versions))
+    def records(self, *, last_call_only: bool) -> list[Trajectory]:
+        """Return the records for the ledger, one for each policy."""
+        ended = not self.failed and not self.recalled
+        success = ended and self._kind.succeeds(self.lease.task, self._draw)
+        status = Status.COMPLETED if ended else Status.ERROR_ENV if self.failed else Status.CANCELLED
+        return [
+            Trajectory(
+                task=self.lease.task,
+                status=status,
+                calls=[self._call(policy, last_call_only=last_call_only)],
+                turns=[_SEEN] * len(range(index, self.turns, len(self._policies))),
+                rewards={"task": float(success)} if ended else {},
+                success=success,
+                policy=policy,
+                part=policy if index else "",
+            )
+            for index, policy in enumerate(self._policies)
+        ]
+
+    def _call(self, policy: str, *, last_call_only: bool) -> Call:
+        """Return one call with one token per version of the policy, since lengths are counted elsewhere."""
+        sampled = self.sampled.versions.get(policy, [])
+        versions = sampled[-1:] if last_call_only else sorted(set(sampled))
         tokens = TokenColumns(token_ids=[1] * len(versions), logprobs=[-1.0] * len(versions), versions=versions)
-        call = Call(prompt_ids=[1], response=tokens, sampling=Sampling(), finish_reason=FinishReason.STOP)
-        success = self._kind.succeeds(self.lease.task, self._draw)
-        return Trajectory(
-            task=self.lease.task,
-            status=Status.COMPLETED,
-            calls=[call],
-            turns=[_SEEN] * self.turns,
-            rewards={"task": float(success)},
-            success=success,
+        return Call(
+            policy=policy, prompt_ids=[1], response=tokens, sampling=Sampling(), finish_reason=FinishReason.STOP
         )
 
     def _act(self, seconds: float, processor_seconds: float) -> None:
@@ -75,7 +110,7 @@ class VirtualRollout:
         self._fleet.processors.serve(processor_seconds, lambda: self._clock.after(seconds, self._acted))
 
     def _acted(self) -> None:
-        if self.recalled:
+        if self.recalled or self.failed:
             self._done(self)
         elif self.turns == self.num_turns:
             self._fleet.rewards.serve(self._kind.reward_seconds, lambda: self._done(self))
@@ -88,16 +123,40 @@ class VirtualRollout:
             self._done(self)
             return
         mean, variation = self._kind.workload.response_tokens_per_turn, self._kind.spread.response
+        tokens = min(round(drawn(mean, variation, self._draw)), self._kind.max_response_tokens or sys.maxsize)
+        before = self.sampled.tokens[self.turns] if self.turns < len(self.sampled.tokens) else 0
+        if before and before >= tokens:
+            self._step()
+            return
         family = self.lease.task.family
         engine = self._fleet.routing.pick(family, self._fleet.engines)
-        tokens = round(drawn(mean, variation, self._draw))
-        self._generating = engine, engine.generate(family, tokens, self._answered)
+        request = engine.generate(family, tokens - before, self._answered, self._lost, sampled_before=before)
+        self._generating = engine, request
+
+    def _lost(self) -> None:
+        """Ask another engine; the tokens of the call so far are lost."""
+        self._generating = None
+        self._generate()
+
+    def _add(self, tokens: int, engine: VirtualEngine) -> None:
+        """Add tokens to the call of this turn."""
+        calls = self.sampled.tokens
+        calls += [0] * (self.turns + 1 - len(calls))
+        calls[self.turns] += tokens
+        policy = self._policies[self.turns % len(self._policies)]
+        self.sampled.versions.setdefault(policy, []).append(engine.versions[policy])
 
     def _answered(self) -> None:
         assert self._generating is not None
-        self._versions.append(self._generating[0].version)
+        engine, request = self._generating
+        self._add(request.tokens, engine)
         self._generating = None
+        self._clock.after(engine.latency_seconds, self._step)
+
+    def _step(self) -> None:
         self.turns += 1
-        whole = drawn(self._kind.workload.step_seconds, self._kind.spread.step, self._draw)
+        whole = self._pace * drawn(self._kind.workload.step_seconds, self._kind.spread.step, self._draw)
+        if self._hangs:
+            self.failed, whole = True, self._kind.hang_seconds
         on_processor = min(self._kind.processor_seconds, whole)
         self._act(whole - on_processor, on_processor)

@@ -10,7 +10,7 @@ from quartet.forecast.gpus import GpuKind
 from quartet.forecast.model_size import ModelSize
 from quartet.forecast.trainer_cost import Trainer
 from quartet.forecast.workload import Workload
-from quartet.types import Task
+from quartet.types import MAIN, Task
 
 
 class Spread(Struct, frozen=True, kw_only=True):
@@ -32,6 +32,16 @@ class Kind(Struct, frozen=True, kw_only=True):
     """Part of a step that needs a processor of the environment hosts."""
     reward_seconds: float = 0.0
     """Time of a reward server after the last turn."""
+    max_response_tokens: int | None = None
+    """Limit of a response; None for no limit."""
+    slow_share: float = 0.0
+    """Share of attempts whose environment is slow in every step."""
+    slow_factor: float = 1.0
+    """Duration of a step of a slow environment, in units of a normal one's."""
+    hang_share: float = 0.0
+    """Share of attempts whose environment hangs in its first step and then fails."""
+    hang_seconds: float = 0.0
+    """Time until the failure of an environment that hangs is noticed."""
     success: float = 0.5
     """Probability of success in a task that the policy can solve; it decides what the filters drop."""
     impossible_share: float = 0.0
@@ -42,12 +52,27 @@ class Kind(Struct, frozen=True, kw_only=True):
         return Random(task.key).random() >= self.impossible_share and draw.random() < self.success
 
 
+class Away(Struct, frozen=True, kw_only=True):
+    """Schedule of a service that leaves and joins again: away at the end of each period."""
+
+    period_seconds: float
+    away_seconds: float
+
+
 class Engines(Struct, frozen=True, kw_only=True):
     """Equal engines."""
 
     count: int
     gpu: GpuKind
     gpus_per_engine: int
+    latency_seconds: float = 0.0
+    """Time of a request's way to the engine and back."""
+    load_seconds: float | None = None
+    """Time to load new weights; None for the scenario's."""
+    away: Away | None = None
+    """Times at which these engines and their sessions have left; None if they stay."""
+    sessions: int = 0
+    """Sessions that leave with these engines."""
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
@@ -62,6 +87,10 @@ class Scenario(Struct, frozen=True, kw_only=True):
     sessions: int
     recipe: dict[str, Any]
     """Settings of the recipe by section."""
+    policies: tuple[str, ...] = (MAIN,)
+    """Policies that take turns in every rollout, each trained by a trainer with `trainer_gpus`."""
+    frozen: tuple[str, ...] = ()
+    """Those of the policies that are not trained."""
     affinity: bool = False
     """Route by hardware affinity instead of the least requests."""
     environment_processors: int | None = None

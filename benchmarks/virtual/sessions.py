@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 from benchmarks.virtual.clock import VirtualClock
 from benchmarks.virtual.fleet import Fleet
-from benchmarks.virtual.rollout import VirtualRollout
+from benchmarks.virtual.rollout import Sampled, VirtualRollout
 from benchmarks.virtual.scenario import Scenario
 from quartet.config import Recipe
 from quartet.errors import LeaseLostError
-from quartet.ledger import Ledger
+from quartet.ledger import AppendOutcome, Ledger
+from quartet.manager.straggler.base import StragglerRule
 
 _RENEWALS_PER_LEASE = 5
 """As in `RolloutRunner`."""
@@ -24,24 +25,30 @@ class Sessions:
         recipe: Recipe,
         ledger: Ledger,
         fleet: Fleet,
+        stragglers: StragglerRule,
         notify: Callable[[], None],
     ) -> None:
         self._clock, self._scenario, self._recipe, self._ledger = clock, scenario, recipe, ledger
-        self._fleet, self._notify = fleet, notify
+        self._fleet, self._max_recycles, self._notify = fleet, stragglers.max_recycles, notify
         self._running: set[VirtualRollout] = set()
+        self.away = 0
+        """Number of sessions that have left."""
+        self._kept: dict[int, Sampled] = {}
+        """Calls of paused rollouts by the rollout's id."""
         self._since = clock.now
-        self.actions = self.finished = self.superseded = 0
+        self.actions = self.finished = self.superseded = self.killed = 0
         self.occupied_seconds = self.environment_seconds = self.started_seconds = self._ended_seconds = 0.0
 
     def claim(self) -> None:
         """Start a queued rollout in each free session."""
-        free = self._recipe.env.sessions - len(self._running)
-        if not free:
+        free = self._recipe.env.sessions - self.away - len(self._running)
+        if free <= 0:
             return
         self.count_time()
         for lease in self._ledger.rollouts.claim("worker", free, self._recipe.rollout.lease_seconds):
             kind = self._scenario.kinds[lease.task.family]
-            rollout = VirtualRollout(self._clock, self._fleet, kind, lease, self._renew, self._end)
+            kept = self._kept.pop(lease.rollout_id, None) or Sampled()
+            rollout = VirtualRollout(self._clock, self._fleet, kind, lease, self._renew, self._end, kept)
             self._running.add(rollout)
 
     def recall_cancelled(self) -> None:
@@ -50,6 +57,21 @@ class Sessions:
         for one in [one for one in self._running if (one.lease.rollout_id, one.lease.attempt) not in held]:
             if not one.recalled:
                 one.recall()
+
+    def pause(self) -> None:
+        """Recall all rollouts; they are requeued with their tokens."""
+        for one in [one for one in self._running if not one.recalled]:
+            one.recall(paused=True)
+
+    def leave(self, sessions: int) -> None:
+        """Let sessions leave without a word; the leases of their rollouts expire."""
+        self.count_time()
+        self.away += sessions
+        left = self._recipe.env.sessions - self.away
+        for one in sorted(self._running, key=lambda one: one.lease.rollout_id)[left:]:
+            self._running.remove(one)
+            self.killed += 1
+            one.recall()
 
     def count_time(self) -> None:
         """Bring the counted seconds up to now."""
@@ -72,23 +94,33 @@ class Sessions:
         rollout.renewed = self._clock.now
 
     def _end(self, rollout: VirtualRollout) -> None:
+        if rollout not in self._running:
+            return  # its session has left
         self.count_time()
         self._running.remove(rollout)
         self.actions += rollout.turns
         self.environment_seconds += rollout.environment_seconds
         self._ended_seconds += self._clock.now - rollout.began
         self.started_seconds += max(self._clock.now - rollout.began - rollout.reset_seconds, 0.0)
-        if rollout.recalled:
+        if rollout.paused:
+            self._recycle(rollout)
+        elif rollout.recalled:
             self.superseded += 1
         else:
             self._append(rollout)
         self._notify()
 
+    def _recycle(self, rollout: VirtualRollout) -> None:
+        self._kept[rollout.lease.rollout_id] = rollout.sampled
+        [record] = rollout.records(last_call_only=False)  # `april` does not support several policies
+        self._ledger.trajectories.recycle(rollout.lease, record, self._max_recycles)
+
     def _append(self, rollout: VirtualRollout) -> None:
         try:
-            record = rollout.record(last_call_only=self._scenario.last_call_only)
-            self._ledger.trajectories.append(rollout.lease, record, self._recipe.rollout.max_attempts)
+            first, *others = rollout.records(last_call_only=self._scenario.last_call_only)
+            attempts = self._recipe.rollout.max_attempts
+            outcome = self._ledger.trajectories.append(rollout.lease, first, attempts, others)
         except LeaseLostError:
             self.superseded += 1
         else:
-            self.finished += 1
+            self.finished += outcome is not AppendOutcome.REQUEUED

@@ -9,9 +9,10 @@ from typing import Any
 from msgspec import Struct
 
 from benchmarks.virtual.clock import VirtualClock
+from benchmarks.virtual.engine import VirtualEngine
 from benchmarks.virtual.fleet import Fleet
 from benchmarks.virtual.loading import Loading
-from benchmarks.virtual.scenario import Scenario
+from benchmarks.virtual.scenario import Engines, Scenario
 from benchmarks.virtual.sessions import Sessions
 from benchmarks.virtual.trainer import VirtualTrainer
 from quartet.config import Recipe
@@ -47,6 +48,7 @@ class Totals(Struct, frozen=True, kw_only=True):
     engine_busy_seconds: float
     engine_compute_seconds: float
     engine_request_seconds: float
+    generated_tokens: float
     trainer_seconds: float
 
 
@@ -56,20 +58,31 @@ class Simulation:
     def __init__(self, scenario: Scenario, folder: Path) -> None:
         self.scenario, self.clock = scenario, VirtualClock()
         self.recipe = recipe_of(scenario)
-        self.ledger = Ledger.create(folder, seed=scenario.seed, clock=self.clock)
-        self.ledger.policies.register_initial("policies/v000000")
+        trained = [policy for policy in scenario.policies if policy not in scenario.frozen]
+        self.ledger = Ledger.create(
+            folder, seed=scenario.seed, clock=self.clock, trained=trained, frozen=scenario.frozen
+        ).of(trained[0])
+        for policy in scenario.policies:
+            self.ledger.of(policy).policies.register_initial("policies/v000000")
         self.fleet = Fleet(self.clock, scenario)
         self.ledger.policies.expect_engines([engine.name for engine in self.fleet.engines])
         for engine in self.fleet.engines:
-            self.ledger.policies.mark_settled(0, serving=0, engine=engine.name)
+            for policy in scenario.policies:
+                self.ledger.of(policy).policies.mark_settled(0, serving=0, engine=engine.name)
         self.ledger.enter_phase("training")
-        self.sessions = Sessions(self.clock, scenario, self.recipe, self.ledger, self.fleet, self._notify)
-        self.trainer = VirtualTrainer(self.clock, scenario, self.recipe, self.ledger, self._committed)
-        stragglers: StragglerRule = build(self.recipe.straggler, self.recipe)
-        quorum = stragglers.quorum(self.recipe.control.rollouts_per_group)
+        self._stragglers: StragglerRule = build(self.recipe.straggler, self.recipe)
+        self.sessions = Sessions(
+            self.clock, scenario, self.recipe, self.ledger, self.fleet, self._stragglers, self._notify
+        )
+        quorum = self._stragglers.quorum(self.recipe.control.rollouts_per_group)
         self._cancels = quorum.enough < quorum.queued
-        rules = make_schedule(self.recipe.admission.schedule), stragglers
-        self.loading = Loading(self.clock, scenario, self.ledger, self.fleet, rules, self._notify)
+        rules = make_schedule(self.recipe.admission.schedule), self._stragglers
+        self.trainers: list[VirtualTrainer] = []
+        self._loadings: list[Loading] = []
+        for mine in self.ledger.each():
+            loading = Loading(self.clock, scenario, mine, self.fleet, rules, self._notify)
+            self._loadings.append(loading)
+            self.trainers.append(VirtualTrainer(self.clock, scenario, self.recipe, mine, self._committed(loading)))
         self._recorder = Recorder(folder, "manager", clock=self.clock)
         presence = Presence(self.ledger.modules, "manager", recorder=self._recorder)
         self._manager = DataManager(self.recipe, self.ledger, self._recorder, presence, families=list(scenario.kinds))
@@ -82,6 +95,7 @@ class Simulation:
         if not self.clock.pending:
             self._notify()
             self.clock.after(POLL_SECONDS, self._poll)
+            self._come_and_go()
         self.clock.run(lambda: done() or self.clock.now > max_virtual_seconds)
         if self.clock.now > max_virtual_seconds:
             raise RuntimeError(f"not done after {max_virtual_seconds:.0f} s of virtual time: {self.totals()}")
@@ -94,10 +108,10 @@ class Simulation:
             engine.count_time()
         return Totals(
             seconds=self.clock.now,
-            train_steps=self.trainer.train_steps,
+            train_steps=self.train_steps,
             actions=self.sessions.actions,
-            trained_actions=self.trainer.actions,
-            trained_rollouts=self.trainer.rollouts,
+            trained_actions=sum(trainer.actions for trainer in self.trainers),
+            trained_rollouts=sum(trainer.rollouts for trainer in self.trainers),
             finished=self.sessions.finished,
             superseded=self.sessions.superseded,
             occupied_seconds=self.sessions.occupied_seconds,
@@ -106,8 +120,19 @@ class Simulation:
             engine_busy_seconds=sum(engine.busy_seconds for engine in self.fleet.engines),
             engine_compute_seconds=sum(engine.compute_seconds for engine in self.fleet.engines),
             engine_request_seconds=sum(engine.request_seconds for engine in self.fleet.engines),
-            trainer_seconds=self.trainer.busy_seconds,
+            generated_tokens=sum(engine.tokens for engine in self.fleet.engines),
+            trainer_seconds=sum(trainer.busy_seconds for trainer in self.trainers) / len(self.trainers),
         )
+
+    @property
+    def train_steps(self) -> int:
+        """Number of train steps that every trained policy has reached."""
+        return min(trainer.train_steps for trainer in self.trainers)
+
+    @property
+    def lags(self) -> list[int]:
+        """Lags of all trained rollouts so far, by their oldest token."""
+        return [lag for trainer in self.trainers for lag in trainer.lags]
 
     def close(self) -> None:
         """Close the ledger and the records."""
@@ -135,13 +160,57 @@ class Simulation:
         self.tick_seconds.append(time.perf_counter() - began)
         if self._cancels:
             self.sessions.recall_cancelled()
-        self.trainer.claim()
-        self.loading.begin()
-        self.sessions.claim()
+        paused = self._stragglers.pauses_training(self.ledger)
+        if paused:
+            self.sessions.pause()
+        for trainer in self.trainers:
+            trainer.claim()
+        for loading in self._loadings:
+            loading.begin()
+        if not paused:
+            self.sessions.claim()
 
-    def _committed(self) -> None:
-        self.loading.begin(self.ledger.policies.latest().version)
+    def _committed(self, loading: Loading) -> Callable[[int], None]:
+        def committed(version: int) -> None:
+            loading.begin(version)
+            self._notify()
+
+        return committed
+
+    def _come_and_go(self) -> None:
+        """Schedule the departures of services that leave and join again."""
+        for group in self.scenario.engines:
+            if group.away is None:
+                continue
+            self.clock.after(
+                group.away.period_seconds - group.away.away_seconds, lambda group=group: self._leave(group)
+            )
+
+    def _leave(self, group: Engines) -> None:
+        assert group.away is not None
+        for engine in self._of(group):
+            engine.leave()
+        self._expect_present()
+        self.sessions.leave(group.sessions)
+        self.clock.after(group.away.away_seconds, lambda: self._join(group))
         self._notify()
+
+    def _join(self, group: Engines) -> None:
+        assert group.away is not None
+        for engine in self._of(group):
+            engine.present = True
+            for loading in self._loadings:
+                loading.catch_up(engine)
+        self._expect_present()
+        self.sessions.away -= group.sessions
+        self.clock.after(group.away.period_seconds - group.away.away_seconds, lambda: self._leave(group))
+        self._notify()
+
+    def _of(self, group: Engines) -> list[VirtualEngine]:
+        return [engine for engine, its in self.fleet.groups.items() if its is group]
+
+    def _expect_present(self) -> None:
+        self.ledger.policies.expect_engines([engine.name for engine in self.fleet.engines if engine.present])
 
 
 def recipe_of(scenario: Scenario) -> Recipe:
@@ -163,6 +232,8 @@ def recipe_of(scenario: Scenario) -> Recipe:
         "evaluation": {"before_and_after": False},
         "disk": {"min_free_megabytes": 1},
     }
+    if len(scenario.policies) > 1:
+        data["policies"] = {policy: {"trained": policy not in scenario.frozen} for policy in scenario.policies}
     for section, settings in scenario.recipe.items():
         data[section] = data.get(section, {}) | settings if isinstance(settings, dict) else settings
     return parse_recipe(data, "benchmarks.virtual.simulation")

@@ -13,15 +13,17 @@ _LEASE_SECONDS = 1e6
 
 
 class VirtualTrainer:
-    """The trainer. `committed` is called after each commit."""
+    """The trainer of the ledger's policy. `committed` is called with the new version after each commit."""
 
     def __init__(
-        self, clock: VirtualClock, scenario: Scenario, recipe: Recipe, ledger: Ledger, committed: Callable[[], None]
+        self, clock: VirtualClock, scenario: Scenario, recipe: Recipe, ledger: Ledger, committed: Callable[[int], None]
     ) -> None:
         self._clock, self._scenario, self._recipe, self._ledger = clock, scenario, recipe, ledger
         self._committed, self.training = committed, False
         self.train_steps, self.rollouts, self.actions, self.busy_seconds = 0, 0, 0, 0.0
         self.lags: list[int] = []
+        self.trained: list[int] = []
+        """Rollouts of the committed batches, by their id."""
 
     def claim(self) -> None:
         """Begin a train step if a batch can be claimed."""
@@ -53,12 +55,13 @@ class VirtualTrainer:
 
     def _commit(self, batch: Batch, seconds: float) -> None:
         members = [member.trajectory for group in batch.groups for member in group.members]
-        self._ledger.batches.commit(batch, f"policies/v{batch.train_step:06d}", {})
+        policy = self._ledger.batches.commit(batch, f"policies/v{batch.train_step:06d}", {})
         self.training = False
         self.train_steps += 1
         self.busy_seconds += seconds
         self.rollouts += len(members)
         self.actions += self._trained_turns(sum(len(member.turns) for member in members))
+        self.trained += [member.rollout_id for group in batch.groups for member in group.members]
         oldest = [member.oldest_version for member in members if member.oldest_version is not None]
         self.lags += [batch.start_version - version for version in oldest]
-        self._committed()
+        self._committed(policy.version)

@@ -7,12 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from benchmarks.published import dart, large, rollart
+from benchmarks.published import april, astraflow, dart, large, redundancy, rollart
 from benchmarks.virtual.clock import VirtualClock
 from benchmarks.virtual.engine import VirtualEngine
 from benchmarks.virtual.figures import Figures, figures, simulate
 from benchmarks.virtual.fleet import Fleet
-from benchmarks.virtual.scenario import Engines, Kind, Scenario, Spread
+from benchmarks.virtual.routing.least_requests import LeastRequests
+from benchmarks.virtual.scenario import Away, Engines, Kind, Scenario, Spread
 from benchmarks.virtual.simulation import Simulation
 from benchmarks.virtual.station import Station
 from quartet.forecast.engine_cost import EngineCost
@@ -92,7 +93,7 @@ def test_a_load_stops_the_engine_and_keeps_its_requests():
     engine = VirtualEngine(clock, "engine", {"task": COST})
     clock.after(0.7, lambda: engine.load(1, 10.0, lambda: None))
     assert served(engine, clock, [100]) == pytest.approx([0.5 + 100 * 0.011 + 10.0])
-    assert engine.version == 1
+    assert engine.versions == {"main": 1}
     assert engine.busy_seconds == pytest.approx(0.5 + 100 * 0.011)
 
 
@@ -103,6 +104,33 @@ def test_an_aborted_request_leaves_its_place_to_the_others():
     engine.abort(aborted)
     assert engine.requests == 0
     assert served(engine, clock, [100]) == pytest.approx([0.5 + 100 * 0.011])
+
+
+def test_a_continued_response_computes_only_the_rest_and_its_prompt_again():
+    clock = VirtualClock()
+    engine = VirtualEngine(clock, "engine", {"task": COST})
+    request = engine.generate("task", 100, lambda: pytest.fail("it was aborted"))
+    clock.after(0.76, lambda: None)  # half of the response, with half of its prefill's time
+    clock.run(lambda: clock.now > 1.7)
+    before = engine.abort(request)
+    assert before == pytest.approx(0.76 / (0.5 / 100 + 0.011), abs=1)
+    ended = list[float]()
+    began = clock.now
+    engine.generate("task", 100 - before, lambda: ended.append(clock.now - began), sampled_before=before)
+    clock.run(lambda: bool(ended))
+    assert ended == pytest.approx([0.5 + before * 1e-6 + (100 - before) * 0.011])
+
+
+def test_an_engine_that_leaves_loses_its_requests_and_gets_no_others():
+    clock = VirtualClock()
+    engines = [VirtualEngine(clock, name, {"task": COST}) for name in ("engine", "engine-2")]
+    lost = list[int]()
+    for number in range(6):  # two of them wait
+        engines[0].generate("task", 100, lambda: pytest.fail("it was lost"), lambda number=number: lost.append(number))
+    engines[0].leave()
+    assert sorted(lost) == list(range(6))
+    assert engines[0].requests == 0
+    assert LeastRequests().pick("task", engines) is engines[1]
 
 
 @settings(max_examples=30)
@@ -158,8 +186,8 @@ def simulated(tmp_path_factory):
     simulation = Simulation(
         scenario(spread=Spread(turns=0.5, response=0.5, step=0.5)), tmp_path_factory.mktemp("scale") / "run"
     )
-    first = simulation.run(lambda: simulation.trainer.train_steps == 1)
-    last = simulation.run(lambda: simulation.trainer.train_steps == 3)
+    first = simulation.run(lambda: simulation.train_steps == 1)
+    last = simulation.run(lambda: simulation.train_steps == 3)
     yield simulation, first, last
     simulation.close()
 
@@ -215,6 +243,62 @@ def test_leases_follow_virtual_time(tmp_path):
     kinds = {event.kind for event in simulation.ledger.events(1000)}
     simulation.close()
     assert {"lease_expired", "rollout_out_of_attempts"} <= kinds
+
+
+def two_policies() -> Scenario:
+    """Two policies that take turns; half of the engines and sessions leave for a minute in every three."""
+    half = Engines(count=1, gpu=GPUS["H100"], gpus_per_engine=1)
+    away = replace(half, away=Away(period_seconds=180.0, away_seconds=60.0), sessions=4, latency_seconds=0.5)
+    both = scenario(policies=("solver", "reviewer"), engines=0, spread=Spread(turns=0.5, response=0.5, step=0.5))
+    return replace(
+        both, engines=[half, away], recipe=both.recipe | {"rollout": {"lease_seconds": 60.0, "max_attempts": 10}}
+    )
+
+
+def test_services_that_leave_lose_no_rollout_and_train_none_twice(tmp_path):
+    simulation = Simulation(two_policies(), tmp_path / "run")
+    simulation.run(lambda: simulation.train_steps >= 3 and simulation.sessions.killed > 0)
+    astraflow.check(simulation)
+    kinds = {event.kind for event in simulation.ledger.events(1000)}
+    ends = [trainer.train_steps for trainer in simulation.trainers]
+    simulation.close()
+    assert "lease_expired" in kinds
+    assert min(ends) >= 3
+
+
+def test_a_rollout_trains_both_policies_or_the_one_that_is_not_frozen(tmp_path):
+    alone = replace(two_policies(), frozen=("reviewer",))
+    simulation = Simulation(alone, tmp_path / "run")
+    simulation.run(lambda: simulation.train_steps == 1)
+    simulation.close()
+    assert len(simulation.trainers) == 1
+
+
+def test_an_environment_that_hangs_fails_and_its_rollout_is_retried(tmp_path):
+    hanging = scenario()
+    kind = replace(hanging.kinds["task"], hang_share=0.3, hang_seconds=300.0)
+    hanging = replace(hanging, kinds={"task": kind}, recipe=hanging.recipe | {"straggler": {"name": "redundancy"}})
+    simulation = Simulation(hanging, tmp_path / "run")
+    totals = simulation.run(lambda: simulation.train_steps == 2)
+    kinds = {event.kind for event in simulation.ledger.events(1000)}
+    simulation.close()
+    assert "rollout_retried" in kinds
+    assert totals.superseded > 0  # rollouts beyond those that the group needs
+
+
+def test_recycled_responses_shorten_the_train_step_and_have_a_lag(tmp_path):
+    """At reduced size: APRIL's batches do not wait for their longest response."""
+    made = [april.scenario(april.Assumed(), recycles=recycles) for recycles in (False, True)]
+    small = [replace(one, sessions=64, recipe=one.recipe | {"train": {"groups_per_batch": 4}}) for one in made]
+    plain, recycled = (simulate(one, warm_steps=1, train_steps=3, folder=tmp_path) for one in small)
+    assert recycled.train_step_period_seconds < plain.train_step_period_seconds
+    assert recycled.mean_lag > 0 == plain.mean_lag
+
+
+def test_no_extra_rollouts_have_no_price():
+    made = redundancy.scenario(redundancy.Assumed(), "batch_synchronous", 0)
+    assert "straggler" not in made.recipe
+    assert made.kinds["reasoning"].hang_share == 0 < made.kinds["agentic"].hang_share
 
 
 def run_small(engines: int, sessions: int, folder: Path) -> Figures:

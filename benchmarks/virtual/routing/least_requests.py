@@ -10,5 +10,6 @@ class LeastRequests(Routing):
     """Send each request to the engine with the fewest requests; engines that load weights come last."""
 
     def pick(self, kind: str, engines: Sequence[VirtualEngine]) -> VirtualEngine:
-        serving = [engine for engine in engines if not engine.loading]
-        return min(serving or engines, key=lambda engine: engine.requests)
+        present = [engine for engine in engines if engine.present]
+        serving = [engine for engine in present if not engine.loading]
+        return min(serving or present, key=lambda engine: engine.requests)
