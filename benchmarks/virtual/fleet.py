@@ -30,6 +30,10 @@ class Fleet:
         self.processors = Station(clock, scenario.environment_processors)
         self.rewards = Station(clock, scenario.reward_servers)
 
+    def of(self, group: Engines) -> list[VirtualEngine]:
+        """Return the engines of a group of the scenario."""
+        return [engine for engine, its in self.groups.items() if its is group]
+
 
 def _cost(group: Engines, scenario: Scenario, kind: Kind) -> EngineCost:
     """Return the cost of an engine; every iteration reads the weights of all policies."""

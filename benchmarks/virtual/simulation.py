@@ -9,10 +9,10 @@ from typing import Any
 from msgspec import Struct
 
 from benchmarks.virtual.clock import VirtualClock
-from benchmarks.virtual.engine import VirtualEngine
 from benchmarks.virtual.fleet import Fleet
 from benchmarks.virtual.loading import Loading
-from benchmarks.virtual.scenario import Engines, Scenario
+from benchmarks.virtual.scenario import Scenario
+from benchmarks.virtual.services import Services
 from benchmarks.virtual.sessions import Sessions
 from benchmarks.virtual.trainer import VirtualTrainer
 from quartet.config import Recipe
@@ -83,6 +83,7 @@ class Simulation:
             loading = Loading(self.clock, scenario, mine, self.fleet, rules, self._notify)
             self._loadings.append(loading)
             self.trainers.append(VirtualTrainer(self.clock, scenario, self.recipe, mine, self._committed(loading)))
+        self._services = Services(self.clock, self.ledger, self.fleet, self.sessions, self._loadings, self._notify)
         self._recorder = Recorder(folder, "manager", clock=self.clock)
         presence = Presence(self.ledger.modules, "manager", recorder=self._recorder)
         self._manager = DataManager(self.recipe, self.ledger, self._recorder, presence, families=list(scenario.kinds))
@@ -95,7 +96,7 @@ class Simulation:
         if not self.clock.pending:
             self._notify()
             self.clock.after(POLL_SECONDS, self._poll)
-            self._come_and_go()
+            self._services.begin(self.scenario)
         self.clock.run(lambda: done() or self.clock.now > max_virtual_seconds)
         if self.clock.now > max_virtual_seconds:
             raise RuntimeError(f"not done after {max_virtual_seconds:.0f} s of virtual time: {self.totals()}")
@@ -176,41 +177,6 @@ class Simulation:
             self._notify()
 
         return committed
-
-    def _come_and_go(self) -> None:
-        """Schedule the departures of services that leave and join again."""
-        for group in self.scenario.engines:
-            if group.away is None:
-                continue
-            self.clock.after(
-                group.away.period_seconds - group.away.away_seconds, lambda group=group: self._leave(group)
-            )
-
-    def _leave(self, group: Engines) -> None:
-        assert group.away is not None
-        for engine in self._of(group):
-            engine.leave()
-        self._expect_present()
-        self.sessions.leave(group.sessions)
-        self.clock.after(group.away.away_seconds, lambda: self._join(group))
-        self._notify()
-
-    def _join(self, group: Engines) -> None:
-        assert group.away is not None
-        for engine in self._of(group):
-            engine.present = True
-            for loading in self._loadings:
-                loading.catch_up(engine)
-        self._expect_present()
-        self.sessions.away -= group.sessions
-        self.clock.after(group.away.period_seconds - group.away.away_seconds, lambda: self._leave(group))
-        self._notify()
-
-    def _of(self, group: Engines) -> list[VirtualEngine]:
-        return [engine for engine, its in self.fleet.groups.items() if its is group]
-
-    def _expect_present(self) -> None:
-        self.ledger.policies.expect_engines([engine.name for engine in self.fleet.engines if engine.present])
 
 
 def recipe_of(scenario: Scenario) -> Recipe:
