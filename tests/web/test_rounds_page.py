@@ -55,8 +55,8 @@ def address(tmp_path_factory) -> Iterator[str]:
 async def test_the_page_lists_the_rounds_with_their_successes(address: str, browser: Browser) -> None:
     async with opened(browser, f"{address}/runs/run/rollouts/1") as page:
         first, second = (page.get_by_role("list", name=f"Round {number}") for number in (1, 2))
-        await expect(page.get_by_role("heading", name="Round 1")).to_have_text("Round 1 0 of 2 succeeded")
-        await expect(page.get_by_role("heading", name="Round 2")).to_have_text("Round 2 2 of 3 succeeded")
+        await expect(page.get_by_role("heading", name="Round 1")).to_have_text("Round 1: 0 of 2 succeeded")
+        await expect(page.get_by_role("heading", name="Round 2")).to_have_text("Round 2: 2 of 3 succeeded")
         await expect(first.get_by_role("link")).to_have_count(2)
         await expect(second.get_by_role("link")).to_have_count(3)
         await expect(second.get_by_text("guided")).to_have_count(2)
