@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 from PIL import Image
 
 from quartet.actions.format.location_tokens import location_tokens, middle_of_part
@@ -15,6 +16,7 @@ from quartet.env import make_environment, suite_families
 from quartet.env.base import Env
 from quartet.env.miniwob.env import MiniWobSession
 from quartet.env.miniwob.suite import family
+from quartet.policy.load import load_policy
 from quartet.policy.make_vision import make_vision_policy
 from quartet.recipe.file import load_recipe
 from quartet.rollout.blind_env import BlindEnv
@@ -25,6 +27,7 @@ from recipes.pixels.demonstrate import RECIPE, Demonstration, demonstrate, read_
 from recipes.pixels.guide import Guide
 from recipes.pixels.imitate import imitate, near_entropy
 from recipes.pixels.lessons import answered, prepare, start_from_white
+from recipes.pixels.make_policy import main as make_policy
 from recipes.pixels.make_policy import make_untrained
 
 COLOURS = {"red": "click <loc0><loc9>", "blue": "click <loc12><loc3>"}
@@ -62,13 +65,30 @@ def test_attention_is_guided_to_the_cell_of_the_place(tmp_path: Path) -> None:
     example, (media,) = lessons.examples[0], lessons.media
     first = example.learned.index(True)
     guide = Guide(policy, 16)
-    looks = guide.looks(example, media)
-    assert lessons.guided == [True]
-    assert looks.queries == [first, first + 1], "the places of the tokens before the two locations"
-    assert looks.keys == [media.offset + 2 * 1 + 1] * 2, "x = 9.5 / 16 is in the second column, y = 5.5 / 16 in row 1"
+    targets = guide.targets(example, media)
+    assert targets.queries == [first, first + 1], "the places of the tokens before the two locations"
+    assert targets.keys == [media.offset + 2 * 1 + 1] * 2, "x = 9.5 / 16 is in the second column, y = 5.5 / 16 in row 1"
     losses = list(imitate(policy, lessons, parts=16, steps=30, batch_size=1, learning_rate=5e-3))
     assert losses[-1].guidance < losses[0].guidance / 2
     guide.close()
+
+
+def test_attention_is_guided_in_first_turns_that_show_the_place(tmp_path: Path) -> None:
+    policy = make_vision_policy(["Click."] * 2, tmp_path / "p", ordered_tokens=location_tokens(16), hidden_size=32)
+    turns = [("click-color", 0), ("click-color", 1), ("find-midpoint", 0)]
+    lessons = [Demonstration(family, turn, "Click.", square("red"), "click <loc0><loc9>") for family, turn in turns]
+    assert prepare(policy, lessons).guided == [True, False, False]
+
+
+def test_the_command_makes_a_policy_of_demonstrations(tmp_path: Path) -> None:
+    file = BytesIO()
+    Image.new("RGB", (160, 210), "white").save(file, "PNG")
+    turns = [Demonstration("click-color", 0, "Click.", file.getvalue(), "click <loc9><loc5>")] * 2
+    write_demonstrations(tmp_path / "turns.msgpack", turns)
+    options = ["--demonstrations", str(tmp_path / "turns.msgpack"), "--output", str(tmp_path / "policy")]
+    result = CliRunner().invoke(make_policy, [*options, "--steps", "2"])
+    assert result.exit_code == 0, result.output
+    assert load_policy(tmp_path / "policy").pictures is not None
 
 
 def test_the_loss_of_a_location_is_least_at_a_normal_distribution_around_it() -> None:

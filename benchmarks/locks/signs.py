@@ -22,16 +22,16 @@ from quartet.types import FinishReason, Message, Prompt, Sampling, Task, Traject
 
 
 class Signs(World):
-    """The pages of some locks, each with and without an error, and what the policy can say.
+    """The pages of some locks, each with and without an error, and the responses that the policy can sample.
 
     Pages of a sign share its probabilities; all pages with an error share a change of them.
     """
 
-    def __init__(self, families: Sequence[str], said: Mapping[str, Mapping[str, float]]) -> None:
-        """`said` maps each sign to the initial probabilities of responses, which are nearly 0 where left out."""
-        self.families, self._said = families, said
+    def __init__(self, families: Sequence[str], initial: Mapping[str, Mapping[str, float]]) -> None:
+        """`initial` maps each sign to the initial probabilities of responses, which are nearly 0 where left out."""
+        self.families, self._initial = families, initial
         self._signs = [*dict.fromkeys([*(sign for family in families for sign in signs(family)), JAMMED])]
-        self._responses = [*dict.fromkeys(response for chances in said.values() for response in chances)]
+        self._responses = [*dict.fromkeys(response for chances in initial.values() for response in chances)]
 
     def page(self, sign: str, *, failed: bool = False) -> int:
         """Return the token of a page."""
@@ -48,11 +48,13 @@ class Signs(World):
         return 2 * len(self._signs) + self._responses.index(response)
 
     def response(self, token: int) -> str:
-        """Return the text of a token that the policy said."""
+        """Return the text of a token that the policy sampled."""
         return self._responses[token - 2 * len(self._signs)]
 
     def logits(self) -> np.ndarray:
-        chances = {sign: {self.token(text): share for text, share in self._said[sign].items()} for sign in self._signs}
+        chances = {
+            sign: {self.token(text): share for text, share in self._initial[sign].items()} for sign in self._signs
+        }
         rows = {self.page(sign, failed=failed): chances[sign] for sign in self._signs for failed in (False, True)}
         return logits_of(rows, 2 * len(self._signs) + len(self._responses))
 

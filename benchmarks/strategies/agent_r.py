@@ -29,7 +29,7 @@ KEPT, RESET = (
     for wrong in ("jams", "resets")
 )
 """Easy and medium locks in which a wrong press can be taken back, and those that a wrong press resets."""
-SAYS_A_REVISION = 0.01
+REVISION_CHANCE = 0.01
 """Initial probability of each text of a revision at every page."""
 TRAINING_SEEDS, ROLLOUTS, HELD_OUT_TASKS, EPISODES = 3, 8, 3, 4
 STEPS, EXCHANGES_PER_BATCH = 40, 64
@@ -94,7 +94,12 @@ class Main(Experiment):
         ]
         for _ in range(STEPS):
             policy.train_now(
-                [[demonstration([page], [said]) for page, said in draw.choices(imitated, k=EXCHANGES_PER_BATCH)]]
+                [
+                    [
+                        demonstration([page], [response])
+                        for page, response in draw.choices(imitated, k=EXCHANGES_PER_BATCH)
+                    ]
+                ]
             )
         held_out = {kind: _tasks(kind, FIRST_HELD_OUT_SEED, HELD_OUT_TASKS) for kind in ("kept", "reset")}
         figures = {
@@ -130,7 +135,7 @@ def _start() -> dict[str, dict[str, float]]:
     """Return the initial probabilities: uniform over the buttons of each sign, and sometimes a revision."""
     counts = {sign: count for family in (*KEPT, *RESET) for sign, count in buttons(family).items()}
     counts[JAMMED] = max(counts.values())
-    revisions, presses = dict.fromkeys(REVISIONS, SAYS_A_REVISION), 1 - SAYS_A_REVISION * len(REVISIONS)
+    revisions, presses = dict.fromkeys(REVISIONS, REVISION_CHANCE), 1 - REVISION_CHANCE * len(REVISIONS)
     return {
         sign: {f"click [{button}]": presses / count for button in range(1, count + 1)} | revisions
         for sign, count in counts.items()
@@ -159,7 +164,7 @@ async def _collected(player: Player) -> AsyncIterator[TrajectoryRecord]:
 
 
 def _exported(form: str, records: Iterable[TrajectoryRecord], world: Signs, recipe: Recipe) -> Iterator[Exchange]:
-    """Yield what the lines of an export teach. Of the format `chat` they are those of successes."""
+    """Yield the exchanges in the lines of an export. Of the format `chat` they are those of successes."""
     file = BytesIO()
     writer = WRITERS[form](file, recipe)
     for record in records:

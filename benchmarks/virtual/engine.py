@@ -43,7 +43,7 @@ class Request:
 
 class VirtualEngine:
     """One engine. `costs` has the cost of each kind of workload on its hardware, `versions` the version that it serves
-    of each policy. The engine neither takes requests nor loads weights while it is not `present`."""
+    of each policy. The engine takes no requests, and begins to load no weights, while it is not `present`."""
 
     def __init__(
         self,

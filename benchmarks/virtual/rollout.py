@@ -55,9 +55,9 @@ class VirtualRollout:
         self.paused = False
         """True if the rollout was recalled to be continued."""
         self._draw = Random(lease.sampling_seed)
-        luck = Random(f"{lease.sampling_seed}.{lease.attempt}")
-        self._hangs = luck.random() < kind.hang_share
-        self._pace = kind.slow_factor if luck.random() < kind.slow_share else 1.0
+        attempt_draw = Random(f"{lease.sampling_seed}.{lease.attempt}")
+        self._hangs = attempt_draw.random() < kind.hang_share
+        self._pace = kind.slow_factor if attempt_draw.random() < kind.slow_share else 1.0
         turns = round(drawn(kind.workload.turns, kind.spread.turns, self._draw))
         self.num_turns = min(max(turns, 1), kind.max_turns, lease.max_turns)
         self.sampled = sampled

@@ -64,7 +64,8 @@ class Sessions:
             one.recall(paused=True)
 
     def leave(self, sessions: int) -> None:
-        """Let sessions leave without a word; the leases of their rollouts expire."""
+        """Let sessions leave without releasing their leases, which expire. Idle sessions leave first, and then those of
+        the newest rollouts."""
         self.count_time()
         self.away += sessions
         left = self._recipe.env.sessions - self.away

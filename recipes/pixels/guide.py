@@ -1,8 +1,7 @@
-"""Supervision of attention: the token of a place attends to that place in the picture.
+"""Supervision of attention: the position before a location token attends to that location in the picture.
 
-Without it, a small model that begins from random weights does not come to see here: as long as attention is spread over
-the whole picture, the loss says little about where to look, and as long as nothing is looked at, it says little about
-what a place looks like. Source of the idea: Liu et al. 2016, Neural Machine Translation with Supervised Attention
+As long as the attention of a model with random weights is spread over the whole picture, the loss of its response says
+little about where to look, and small models were not seen to leave that state here. Source of the idea: Liu et al. 2016, Neural Machine Translation with Supervised Attention
 (arXiv 1609.04186).
 """
 
@@ -24,14 +23,14 @@ SMALLEST = 1e-6
 """Added to a share of attention before its logarithm, which bounds the gradient."""
 
 
-class Looks(NamedTuple):
-    """Which position of a row should attend to which position, one entry per location token."""
+class AttentionTargets(NamedTuple):
+    """Pairs of positions of a row, one per location token: the first is trained to attend to the second."""
 
     queries: list[int]
     keys: list[int]
 
 
-NOWHERE = Looks([], [])
+NO_TARGETS = AttentionTargets([], [])
 
 
 class Guide:
@@ -43,6 +42,7 @@ class Guide:
         self.locations = range(first, first + parts)
         self._weights_BHTT: torch.Tensor | None = None
         self._decoder = model.model.language_model
+        self._implementation = self._decoder.config._attn_implementation
         # Other implementations of attention do not return its weights.
         self._decoder.set_attn_implementation("eager")
         self._hook = self._decoder.layers[LAYER].self_attn.register_forward_hook(self._keep)
@@ -51,12 +51,12 @@ class Guide:
         self._weights_BHTT = output[1]
 
     def close(self) -> None:
-        """Stop reading the attention, and let the faster implementation compute it again."""
+        """Stop reading the attention, and restore the implementation of attention."""
         self._hook.remove()
-        self._decoder.set_attn_implementation("sdpa")
+        self._decoder.set_attn_implementation(self._implementation)
 
-    def looks(self, example: Example, media: Media) -> Looks:
-        """Return where a response looks before each location token: at the placeholder whose cell has its place."""
+    def targets(self, example: Example, media: Media) -> AttentionTargets:
+        """Return the targets of a response: before each location token, the placeholder whose cell has its place."""
         ids, (_, rows, columns) = example.token_ids, media.grid
         places = [at for at, learned in enumerate(example.learned) if learned and ids[at] in self.locations]
         queries: list[int] = []
@@ -66,18 +66,18 @@ class Guide:
             cell = int(y * (rows // 2)) * (columns // 2) + int(x * (columns // 2))
             queries += [across - 1, down - 1]
             keys += [media.offset + cell] * 2
-        return Looks(queries, keys)
+        return AttentionTargets(queries, keys)
 
-    def loss(self, looks: Sequence[Looks]) -> torch.Tensor:
+    def loss(self, targets: Sequence[AttentionTargets]) -> torch.Tensor:
         """Return the mean negative logarithm of the attention that the last forward pass gave to the places, in nats.
 
-        `looks` has one entry per row of the batch; 0 if none has a place.
+        `targets` has one entry per row of the batch; 0 if none has a place.
         """
         weights_BHTT = self._weights_BHTT
         assert weights_BHTT is not None, "a forward pass came before"
-        rows = [row for row, look in enumerate(looks) for _ in look.queries]
+        rows = [row for row, one in enumerate(targets) for _ in one.queries]
         if not rows:
             return weights_BHTT.new_zeros(())
-        queries = [query for look in looks for query in look.queries]
-        keys = [key for look in looks for key in look.keys]
+        queries = [query for one in targets for query in one.queries]
+        keys = [key for one in targets for key in one.keys]
         return -(weights_BHTT[rows, :HEADS, queries, keys].mean(-1) + SMALLEST).log().mean()

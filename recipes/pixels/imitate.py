@@ -13,7 +13,7 @@ import torch
 from quartet.policy.load import LoadedPolicy
 from quartet.train.linear import train_by_the_faster_library
 
-from .guide import NOWHERE, Guide, Looks
+from .guide import NO_TARGETS, AttentionTargets, Guide
 from .lessons import Lessons, answered
 
 WARMUP_STEPS = 50
@@ -54,33 +54,35 @@ def imitate(
     model: Any = policy.model.train()
     train_by_the_faster_library(model)
     guide = Guide(policy, parts)
-    optimizer = torch.optim.AdamW(model.parameters(), betas=ADAM_BETAS, weight_decay=0.0, fused=True)
-    draw, count = np.random.default_rng(seed), len(lessons.examples)
-    epochs = 1 + steps * batch_size // count
-    order = np.concatenate([draw.permutation(count) for _ in range(epochs)])
-    for step in range(1, steps + 1):
-        share = 1 - (1 - FINAL_LEARNING_RATE_SHARE) * step / steps
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate * min(1.0, step / WARMUP_STEPS) * share
-        chosen = order[(step - 1) * batch_size : step * batch_size].tolist()
-        logits_NV, targets_N = answered(policy, lessons, chosen)
-        loss = near_entropy(logits_NV, targets_N, guide.locations)
-        guidance = guide.loss([_looks(guide, lessons, index) for index in chosen])
-        (loss + GUIDANCE_WEIGHT * guidance).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
-        optimizer.step()
-        optimizer.zero_grad()
-        accuracy = (logits_NV.argmax(-1) == targets_N).float().mean()
-        yield ImitationStep(step, loss.item(), guidance.item(), accuracy.item())
-    guide.close()
-    model.eval()
+    try:
+        optimizer = torch.optim.AdamW(model.parameters(), betas=ADAM_BETAS, weight_decay=0.0, fused=True)
+        draw, count = np.random.default_rng(seed), len(lessons.examples)
+        epochs = 1 + steps * batch_size // count
+        order = np.concatenate([draw.permutation(count) for _ in range(epochs)])
+        for step in range(1, steps + 1):
+            share = 1 - (1 - FINAL_LEARNING_RATE_SHARE) * step / steps
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate * min(1.0, step / WARMUP_STEPS) * share
+            chosen = order[(step - 1) * batch_size : step * batch_size].tolist()
+            logits_NV, targets_N = answered(policy, lessons, chosen)
+            loss = near_entropy(logits_NV, targets_N, guide.locations)
+            guidance = guide.loss([_targets(guide, lessons, index) for index in chosen])
+            (loss + GUIDANCE_WEIGHT * guidance).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
+            optimizer.step()
+            optimizer.zero_grad()
+            accuracy = (logits_NV.argmax(-1) == targets_N).float().mean()
+            yield ImitationStep(step, loss.item(), guidance.item(), accuracy.item())
+    finally:
+        guide.close()
+        model.eval()
 
 
-def _looks(guide: Guide, lessons: Lessons, index: int) -> Looks:
-    """Return where a lesson's response should look; nowhere if that is not supervised."""
+def _targets(guide: Guide, lessons: Lessons, index: int) -> AttentionTargets:
+    """Return the targets of a lesson's attention; none if it is not supervised."""
     if not lessons.guided[index]:
-        return NOWHERE
-    return guide.looks(lessons.examples[index], lessons.media[index])
+        return NO_TARGETS
+    return guide.targets(lessons.examples[index], lessons.media[index])
 
 
 def near_entropy(logits_NV: torch.Tensor, targets_N: torch.Tensor, locations: range) -> torch.Tensor:

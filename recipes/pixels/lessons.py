@@ -17,7 +17,7 @@ from quartet.types import Media, Message, Picture
 from .demonstrate import Demonstration
 
 COMPUTED = frozenset({"find-midpoint", "bisect-angle"})
-"""Families in which nothing is to be seen at the place of the response, which is computed from others."""
+"""Families whose place is computed from several things that lie elsewhere in the picture."""
 
 
 class Lessons(NamedTuple):
@@ -31,7 +31,7 @@ class Lessons(NamedTuple):
     grid: torch.Tensor
     """Number of patches of every picture along time, height and width."""
     guided: list[bool]
-    """Whether attention is supervised: a first turn of a family that is not in `COMPUTED`."""
+    """True for first turns of families that are not in `COMPUTED`: their attention is supervised."""
 
 
 def prepare(policy: LoadedPolicy, demonstrations: Sequence[Demonstration]) -> Lessons:

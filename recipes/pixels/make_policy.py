@@ -75,14 +75,17 @@ def main(demonstrations: tuple[Path, ...], output: Path, steps: int, seed: int, 
     say(f"{len(chosen):,} demonstrations, {parameters:,} parameters, {len(policy.tokenizer)} tokens")
     lessons = prepare(policy, chosen)
     start_from_white(policy, lessons)
-    settings: Any = {
-        "parts": location_parts(),
-        "steps": steps,
-        "batch_size": BATCH_SIZE,
-        "learning_rate": LEARNING_RATE,
-    }
+    training = imitate(
+        policy,
+        lessons,
+        parts=location_parts(),
+        steps=steps,
+        batch_size=BATCH_SIZE,
+        learning_rate=LEARNING_RATE,
+        seed=seed,
+    )
     with Watched("imitating") as watched:
-        for step in imitate(policy, lessons, **settings, steps=steps, seed=seed):
+        for step in training:
             watched(step.step, steps)
             if step.step % 100 == 0:
                 say(json.dumps(step._asdict()))

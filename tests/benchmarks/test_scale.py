@@ -266,7 +266,7 @@ def test_services_that_leave_lose_no_rollout_and_train_none_twice(tmp_path):
     assert min(ends) >= 3
 
 
-def test_a_rollout_trains_both_policies_or_the_one_that_is_not_frozen(tmp_path):
+def test_a_frozen_policy_has_no_trainer(tmp_path):
     alone = replace(two_policies(), frozen=("reviewer",))
     simulation = Simulation(alone, tmp_path / "run")
     simulation.run(lambda: simulation.train_steps == 1)
@@ -295,7 +295,7 @@ def test_recycled_responses_shorten_the_train_step_and_have_a_lag(tmp_path):
     assert recycled.mean_lag > 0 == plain.mean_lag
 
 
-def test_no_extra_rollouts_have_no_price():
+def test_without_extra_rollouts_no_straggler_policy_is_set_and_only_agentic_tasks_hang():
     made = redundancy.scenario(redundancy.Assumed(), "batch_synchronous", 0)
     assert "straggler" not in made.recipe
     assert made.kinds["reasoning"].hang_share == 0 < made.kinds["agentic"].hang_share
@@ -316,7 +316,7 @@ def test_more_devices_never_reduce_the_simulated_throughput(sessions, tmp_path):
 
 @pytest.mark.campaign
 def test_decoupling_helps_with_the_published_settings():
-    """At reduced length: all three ratios of DART are well above 1."""
+    """At reduced length: all ratios of DART are well above 1."""
     found = dart.ratios(dart.Assumed(), (1, 3))
     assert all(ratio.simulated > 1.2 for ratio in found.values())
 
