@@ -38,8 +38,10 @@ def read_model_size(folder: Path) -> ModelSize:
             f"cannot compute the size of the model: {file} is not there",
             "make or download the model, or give the size with --parameters and --kv-bytes-per-token",
         )
-    described: dict[str, Any] = json.loads(file.read_text())
-    described = described.get("text_config") or described
+    config: dict[str, Any] = json.loads(file.read_text())
+    # A model that reads pictures may say beside its text model whether that one's embeddings are tied.
+    tied = {"tie_word_embeddings": config.get("tie_word_embeddings", False)}
+    described = tied | (config.get("text_config") or config)
     missing = [name for name in _NEEDED if name not in described]
     if missing or any("experts" in name for name in described):
         reason = f"it lacks {', '.join(missing)}" if missing else "it is a mixture of experts"

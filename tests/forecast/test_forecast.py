@@ -78,10 +78,11 @@ def test_a_train_step_takes_six_operations_per_parameter_and_token():
 
 @pytest.mark.parametrize("policy", shipped_policies().values(), ids=shipped_policies())
 def test_the_size_is_that_of_the_weights(policy):
+    """Without those of a vision tower, which forecasts leave out."""
     values = 0
     for file in policy.glob("*.safetensors"):
         with safe_open(file, "numpy") as weights:
-            for name in weights.keys():  # noqa: SIM118
+            for name in [name for name in weights.keys() if ".visual." not in name]:  # noqa: SIM118
                 count = 1
                 for length in weights.get_slice(name).get_shape():
                     count *= length

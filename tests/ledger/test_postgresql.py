@@ -220,7 +220,7 @@ def test_a_partition_without_a_reset_is_noticed(tmp_path, patience, call):
 
 def test_a_process_that_was_stopped_inside_a_transaction_does_not_hold_the_others_up(ledger, patience):
     """The server ends its connection, so that the lock is free again."""
-    patience.seconds = 1.5
+    patience.seconds = 4.0
     with pytest.raises(LedgerUnreachableError), ledger.db.write() as connection:
         other = threading.Thread(target=trainable_group, args=[ledger])
         other.start()
