@@ -1,8 +1,9 @@
 """Supervision of attention: the position before a location token attends to that location in the picture.
 
 As long as the attention of a model with random weights is spread over the whole picture, the loss of its response says
-little about where to look, and small models were not seen to leave that state here. Source of the idea: Liu et al. 2016,
-Neural Machine Translation with Supervised Attention (arXiv 1609.04186).
+little about where to look, and small models were not seen to leave that state here.
+
+Source of the idea: Liu et al. 2016, Neural Machine Translation with Supervised Attention (arXiv 1609.04186).
 """
 
 from collections.abc import Sequence
