@@ -77,7 +77,7 @@ def ratios(assumed: Assumed, length: Length) -> Mapping[str, Ratio]:
 
 
 def elapsed(made: Scenario, length: Length) -> float:
-    """Return the time to the last train step. Raises `AssertionError` if a rollout is lost or trained twice."""
+    """Return the time to the last train step. Raises `AssertionError` as `check` does."""
     steps = sum(length)
     with TemporaryDirectory() as folder:
         simulation = Simulation(made, Path(folder) / "run")
@@ -90,9 +90,11 @@ def elapsed(made: Scenario, length: Length) -> float:
 
 
 def check(simulation: Simulation) -> None:
-    """Raise `AssertionError` unless every rollout is accounted for and every trained one was trained once."""
+    """Raise `AssertionError` unless as many rollouts ended as were appended, and each was trained at most once."""
     rollouts = simulation.ledger.rollouts
-    assert rollouts.ended_in_training() == simulation.sessions.finished, "a rollout was lost"
+    assert rollouts.ended_in_training() == simulation.sessions.finished, (
+        "the rollouts that ended are not those that were appended"
+    )
     for trainer in simulation.trainers:
         assert len(set(trainer.trained)) == len(trainer.trained), "a rollout was trained twice"
 

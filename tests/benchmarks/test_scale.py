@@ -255,7 +255,7 @@ def two_policies() -> Scenario:
     )
 
 
-def test_services_that_leave_lose_no_rollout_and_train_none_twice(tmp_path):
+def test_leases_of_services_that_leave_expire_and_no_rollout_is_trained_twice(tmp_path):
     simulation = Simulation(two_policies(), tmp_path / "run")
     simulation.run(lambda: simulation.train_steps >= 3 and simulation.sessions.killed > 0)
     astraflow.check(simulation)

@@ -102,6 +102,16 @@ def test_a_table_measures_every_figure(name: str, arm: str):
     assert 150 <= measured.tokens < 1200, "up to one batch more"
 
 
+@pytest.mark.parametrize(("name", "arm"), [("cleaner", "cleaner"), ("agent_r", "revisions")])
+def test_locks_on_a_table_measure_every_figure(name: str, arm: str):
+    experiment = find(name, "strategies")()
+    experiment.budget_tokens = min(experiment.budget_tokens, 300)
+    measured = experiment.run(experiment.settings(arm), 0)
+    assert set(measured.figures) == set(experiment.figures)
+    assert all(0 <= value <= 1 for value in measured.figures.values())
+    assert measured.tokens >= experiment.budget_tokens
+
+
 def test_presses_of_a_table_that_a_fork_shares_cost_no_tokens():
     """Two roots of four presses; each splits before the third press and both halves before the fourth."""
     experiment = find("branch_grpo", "strategies")
