@@ -8,9 +8,9 @@ compared. Engine, trainer, ledger and all other modules are the real ones, start
   with this number, in turn within every repetition;
 - sessions: find the smallest number of sessions with which rollout-wise does as many actions per minute as the coupled
   mode with its best number;
-- april: tokens per second on long single turns without latencies, against the coupled mode;
-- learning: compare learning from trajectories with the largest lag that the bound allows with learning without lag, on
-  the text environment `locks` and without latencies (`benchmarks/lag`).
+- april: tokens per second on long single turns without latencies, against the coupled mode.
+
+What learning loses by lag is measured by `benchmarks.lag`.
 """
 
 import json
@@ -23,7 +23,6 @@ import click
 import msgspec
 import psutil
 
-from benchmarks.lag.compare import compare_learning
 from benchmarks.modes.figures import Figures
 from benchmarks.modes.modes import APRIL, COUPLED, DECOUPLED, ROLLOUTS_PER_GROUP, modes, recipe
 from benchmarks.modes.report import median_ratio, medians
@@ -36,15 +35,25 @@ from quartet.registry import lookup
 
 WORKLOADS = Path(__file__).parent / "workloads"
 INSTANT = "step_0_ms"
-SEARCH_SEEDS = (101, 102)
-"""Seeds of the runs that select the number of sessions; the comparison uses other seeds."""
-PARTS = ("modes", "sessions", "april", "learning")
+SEARCH_SEED = 101
+"""Seed of the runs that select the number of sessions; the comparison uses other seeds."""
+PARTS = ("modes", "sessions", "april")
+RESULTS = (
+    "throughput_ratio",
+    "sessions_ratio",
+    "environment_utilisation_ratio",
+    "engine_utilisation_ratio",
+    "april_ratio",
+    "modes",
+)
+"""Entries of the JSON object; null if their part did not run."""
 OTHERS = [name for name in modes(max_lag=1) if name not in (COUPLED, DECOUPLED)]
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "desk": {},
-    "desktop": {"parts": "modes", "others": "", "groups": 2, "repetitions": 3},
+    "desk": {"time_scale": 0.1},
+    "desktop": {"parts": "modes", "others": "", "groups": 2},
 }
-"""Defaults of other options, by environment: a rollout on a real desktop takes a second of processor time."""
+"""Defaults of other options, by environment. At a tenth of its time the simulated desktop is the limit, not two cores.
+A rollout on real desktops takes a second of processor time."""
 
 
 def _set_defaults(context: click.Context, _: click.Parameter, env: str) -> str:
@@ -70,21 +79,13 @@ def _set_defaults(context: click.Context, _: click.Parameter, env: str) -> str:
     help=f"Modes to compare besides {COUPLED} and {DECOUPLED}.",
 )
 @click.option("--workload", default="desktop", show_default=True, help="File of benchmarks/workloads, or a path.")
-@click.option("--time-scale", type=float, help="Simulated seconds per measured second; default: the workload's.")
+@click.option("--time-scale", type=float, help="Measured seconds per simulated second; default for the desk: 0.1.")
 @click.option("--groups", default=4, show_default=True, help="Groups of 8 in a train step.")
 @click.option("--april-groups", default=4, show_default=True, help="Groups of 8 in a train step of the part april.")
 @click.option("--max-lag", default=2, show_default=True, help="Lag bound of rollout-wise, task-wise and APRIL.")
 @click.option("--train-steps", default=4, show_default=True, help="Train steps per run; the first is not timed.")
-@click.option("--repetitions", default=5, show_default=True)
-@click.option("--learning-lags", default="4,2,1", show_default=True, help="Lag bounds of the part learning.")
-@click.option("--learning-seeds", default="40-51", show_default=True, help="Its first and last seed.")
-@click.option(
-    "--learning-set",
-    "learning_options",
-    multiple=True,
-    metavar="SETTING=VALUE",
-    help="Override a setting of the part learning; may be repeated.",
-)
+@click.option("--repetitions", default=3, show_default=True)
+@click.option("--april-repetitions", default=5, show_default=True, help="Repetitions of the part april.")
 @click.option(
     "--policies",
     default="runs/benchmarks/long-tailed",
@@ -104,9 +105,7 @@ def main(
     max_lag: int,
     train_steps: int,
     repetitions: int,
-    learning_lags: str,
-    learning_seeds: str,
-    learning_options: tuple[str, ...],
+    april_repetitions: int,
     policies: str,
     results: Path,
     as_json: bool,
@@ -114,12 +113,7 @@ def main(
     """Compare schedules."""
     compared = [COUPLED, *filter(None, others.split(",")), DECOUPLED]
     bench = Bench(Path(policies).resolve(), results, compared, max_lag=max_lag, train_steps=train_steps)
-    result: dict[str, Any] = dict.fromkeys(
-        (
-            *("throughput_ratio", "sessions_ratio", "environment_utilisation_ratio", "engine_utilisation_ratio"),
-            *("april_ratio", "modes", "learning"),
-        )
-    )
+    result: dict[str, Any] = dict.fromkeys(RESULTS)
     wanted = parts.split(",")
     if {"modes", "sessions"} & set(wanted):
         with tempfile.TemporaryDirectory() as folder:
@@ -127,11 +121,7 @@ def main(
             name = "modes_desktop" if env == "desktop" else "modes"
             result |= bench.on_world(world, groups, repetitions, wanted, name)
     if "april" in wanted:
-        result |= bench.april(april_groups, repetitions)
-    if "learning" in wanted:
-        first, _, last = learning_seeds.partition("-")
-        seeds, lags = range(int(first), int(last or first) + 1), list(map(int, learning_lags.split(",")))
-        result |= compare_learning(lags, seeds, learning_options, results / "lag.jsonl", click.echo)
+        result |= bench.april(april_groups, april_repetitions)
     result["load_average_1min"] = round(psutil.getloadavg()[0], 2)
     click.echo(json.dumps(result) if as_json else "\n".join(f"{key:32} {value}" for key, value in result.items()))
 
@@ -239,7 +229,7 @@ class Bench:
         return {"april_ratio": ratio, "april_modes": {name: medians(of) for name, of in runs.items()}}
 
     def _searched(self, mode: str, world: Overrides, groups: int, sessions: int) -> dict[str, Any]:
-        return medians([self._run(mode, world, groups, sessions, seed=seed) for seed in SEARCH_SEEDS])
+        return medians([self._run(mode, world, groups, sessions, seed=SEARCH_SEED)])
 
     def _run(self, mode: str, world: Overrides, groups: int, sessions: int, *, seed: int) -> Figures:
         chosen = recipe(world, lookup("mode", mode, self._modes), groups=groups, sessions=sessions, seed=seed)
@@ -249,7 +239,8 @@ class Bench:
             f"{mode:17} {sessions:3} sessions  {figures.actions_per_minute:6.0f} actions/min  "
             f"{figures.generated_tokens_per_second:6.0f} tokens/s  busy: env {figures.environment_utilisation:4.0%} "
             f"engine {figures.engine_utilisation:4.0%} trainer {figures.trainer_utilisation:4.0%}  "
-            f"{figures.seconds_to_train_steps:5.1f} s  lag {figures.lag_histogram}"
+            f"{figures.seconds_to_train_steps:5.1f} s  lag {figures.lag_histogram}",
+            err=True,
         )
         return figures
 

@@ -1,4 +1,4 @@
-"""All runs of the part `learning`, in parallel processes."""
+"""All runs of the comparison, in parallel processes."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""The table of learning under lag in `docs/performance.md`, from the raw results of the part `learning`."""
+"""The table of learning under lag in `docs/performance.md`, from the raw results of `benchmarks.lag`."""
 
 from collections import defaultdict
 from pathlib import Path
