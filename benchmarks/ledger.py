@@ -69,6 +69,8 @@ def main(
     as_json: bool,
 ) -> None:
     """Measure the ledger."""
+    if live != "0" and (appends or claims):
+        raise click.UsageError("unfinished rollouts would be claimed too: give --live with --appends 0 --claims 0")
     result: dict[str, dict[str, dict[str, float]]] = {}
     for database in databases.split(","):
         url = server_url(fsync=True) if database == "postgresql" else ""
