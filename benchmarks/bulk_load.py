@@ -90,8 +90,7 @@ def load(ledger: Ledger, trajectories: int, record_bytes: int = RECORD_BYTES) ->
         for low in range(1, count + 1, chunk):
             with ledger.db.write() as connection:
                 _fill(connection, table, low, min(low + chunk - 1, count), record_bytes)
-    with ledger.db.write() as connection:
-        _settle(connection)
+    _settle(ledger)
 
 
 def queue_evaluation(ledger: Ledger, rollouts: int) -> None:
@@ -103,8 +102,7 @@ def queue_evaluation(ledger: Ledger, rollouts: int) -> None:
         for low in range(first, first + rollouts, _CHUNK):
             with ledger.db.write() as connection:
                 _fill(connection, table, low, min(low + _CHUNK, first + rollouts) - 1)
-    with ledger.db.write() as connection:
-        _settle(connection)
+    _settle(ledger)
 
 
 def _fill(connection: Connection, statement: str, low: int, high: int, record_bytes: int = RECORD_BYTES) -> None:
@@ -116,10 +114,13 @@ def _fill(connection: Connection, statement: str, low: int, high: int, record_by
     cursor.execute(statement.format(low=low, high=high, **parts))
 
 
-def _settle(connection: Connection) -> None:
-    """Set the server's id sequences, and collect the statistics for its query planner, as its autovacuum does."""
-    if connection.dialect.name != "postgresql":
-        return
-    for table in _SEQUENCES:
-        connection.execute(sa.text(f"SELECT setval('{table}_id_seq', (SELECT coalesce(max(id), 1) FROM {table}))"))
-    connection.execute(sa.text("ANALYZE"))
+def _settle(ledger: Ledger) -> None:
+    """Set the server's id sequences. Remove old versions of rows and collect statistics, as its autovacuum does."""
+    with ledger.db.write() as connection:
+        if connection.dialect.name != "postgresql":
+            return
+        for table in _SEQUENCES:
+            connection.execute(sa.text(f"SELECT setval('{table}_id_seq', (SELECT coalesce(max(id), 1) FROM {table}))"))
+        engine = connection.engine
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as apart:  # not possible in a transaction
+        apart.exec_driver_sql("VACUUM ANALYZE")

@@ -39,6 +39,8 @@ class Statement(Struct, frozen=True, kw_only=True):
     """Large tables that the statement read as a whole."""
     rows: int = 0
     """Number of rows that the statement read by indexes (PostgreSQL)."""
+    pages: int = 0
+    """Number of pages of tables and indexes that the statement read (PostgreSQL)."""
 
 
 class Work(Struct, kw_only=True):
@@ -56,6 +58,13 @@ class Work(Struct, kw_only=True):
     def scans(self) -> list[Statement]:
         """Statements that read a large table as a whole."""
         return [statement for statement in self.statements if statement.scanned]
+
+    def most_pages(self) -> dict[str, int]:
+        """Return the largest number of pages that a statement read, by its text."""
+        most: dict[str, int] = {}
+        for statement in self.statements:
+            most[statement.text] = max(statement.pages, most.get(statement.text, 0))
+        return most
 
     def begin(self) -> None:
         """Forget what was done so far."""
@@ -93,6 +102,7 @@ def explained_url(url: str) -> str:
         "auto_explain.log_min_duration": "0",
         "auto_explain.log_analyze": "on",
         "auto_explain.log_timing": "off",
+        "auto_explain.log_buffers": "on",
         "auto_explain.log_format": "json",
         "auto_explain.log_level": "notice",
     }
@@ -138,7 +148,8 @@ def _note_plan(message: str, work: Work) -> None:
     read = {step["Relation Name"]: _rows_read(step) for step in steps if step["Node Type"] == "Seq Scan"}
     scanned = [table for table, rows in read.items() if table in LARGE and rows > MANY_ROWS]
     rows = sum(_rows_read(step) for step in steps if step["Node Type"] != "Seq Scan")
-    work.statements.append(Statement(text=said["Query Text"], scanned=scanned, rows=rows))
+    pages = said["Plan"]["Shared Hit Blocks"] + said["Plan"]["Shared Read Blocks"]
+    work.statements.append(Statement(text=said["Query Text"], scanned=scanned, rows=rows, pages=pages))
 
 
 def _steps(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

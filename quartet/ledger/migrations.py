@@ -144,11 +144,15 @@ MIGRATIONS: dict[int, tuple[str | dict[str, str], ...]] = {
             "postgresql": "CREATE INDEX policies_rolled_back ON policies (name, version, train_step) WHERE rolled_back",
         },
     ),
-    # Rounds of a group. Those of earlier groups were not stored.
-    9: ("ALTER TABLE rollouts ADD COLUMN round INTEGER NOT NULL DEFAULT 0",),
+    # Rounds of a group. Those of earlier groups were not stored. PostgreSQL searches leases by deadline alone.
+    9: (
+        "ALTER TABLE rollouts ADD COLUMN round INTEGER NOT NULL DEFAULT 0",
+        {"postgresql": "DROP INDEX leases_by_deadline"},
+        {"postgresql": "CREATE INDEX leases_by_deadline ON rollouts (deadline) WHERE state = 'leased'"},
+    ),
 }
 """Schema version -> SQL statements that migrate a ledger from this version to the next. A statement may differ by SQL
-dialect."""
+dialect, or be for one of them only."""
 
 
 def migrate(connection: Connection, version: int, target: int) -> None:
@@ -156,5 +160,6 @@ def migrate(connection: Connection, version: int, target: int) -> None:
     get a default."""
     for step in range(version, target):
         for statement in MIGRATIONS[step]:
-            own = statement if isinstance(statement, str) else statement[connection.dialect.name]
-            connection.execute(sa.text(own))
+            own = statement if isinstance(statement, str) else statement.get(connection.dialect.name)
+            if own:
+                connection.execute(sa.text(own))

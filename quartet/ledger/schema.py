@@ -49,6 +49,8 @@ class TrajectoryKind(StrEnum):
 
 
 metadata = MetaData()
+ONLY = "only"
+"""Key in the `info` of an index that only one SQL dialect has: the dialect's name."""
 
 run_values = Table("run", metadata, Column("key", Text, primary_key=True), Column("value", JSON, nullable=False))
 
@@ -208,13 +210,10 @@ rollouts = Table(
     Column("finished_at", Float),
     UniqueConstraint("group_id", "index"),
     Index("rollouts_by_state", "state", "purpose", "id"),
-    Index(
-        "leases_by_deadline",
-        "state",  # without it SQLite prefers the index by state, and reads all leases
-        "deadline",
-        sqlite_where=text("state = 'leased'"),
-        postgresql_where=text("state = 'leased'"),
-    ),
+    # Without the state, SQLite prefers the index by state. With it, PostgreSQL does not search by deadline, since the
+    # index's condition implies the state. Each would read all leases.
+    Index("leases_by_deadline", "state", "deadline", sqlite_where=text("state = 'leased'"), info={ONLY: "sqlite"}),
+    Index("leases_by_deadline", "deadline", postgresql_where=text("state = 'leased'"), info={ONLY: "postgresql"}),
     Index(
         "rollouts_by_parent",
         "parent_id",

@@ -53,6 +53,13 @@ def test_a_fresh_start_drops_the_old_schema(ledger, tmp_path):
     Ledger.create(tmp_path / "run", url=server_url()).close()
 
 
+@pytest.mark.parametrize(("options", "compiled"), [("", "off"), ("-cjit=on", "on")])
+def test_queries_are_not_compiled_unless_the_url_says_so(tmp_path, options, compiled):
+    url = sa.make_url(server_url()).update_query_dict({"options": options} if options else {})
+    with closing(Ledger.create(tmp_path / "run", url=url.render_as_string())) as ledger, ledger.read() as connection:
+        assert connection.exec_driver_sql("SHOW jit").scalar_one() == compiled
+
+
 def test_the_threads_of_a_process_share_a_bounded_number_of_connections(ledger):
     together = threading.Barrier(3 * postgresql.MOST_CONNECTIONS)
     backends: list[int] = []
