@@ -45,9 +45,10 @@ PACKAGE_textworld = textworld
 PACKAGE_browsergym = browsergym-core
 PACKAGE_openenv = openenv
 
-test-adapters: $(ADAPTED:%=.venv-of/%/installed) .venv-of/verifiers/installed browser   ## adapters with their real packages, each in an environment of its own
+test-adapters: $(ADAPTED:%=.venv-of/%/installed) .venv-of/verifiers/installed .venv-of/harbor/installed browser   ## adapters with their real packages, each in an environment of its own
 	for name in $(ADAPTED); do .venv-of/$$name/bin/python -m pytest -q tests/env/test_$$name.py || exit 1; done
 	QUARTET_VERIFIERS_PYTHON=$(CURDIR)/.venv-of/verifiers/bin/python $(BIN)/pytest -q tests/env/test_verifiers.py
+	QUARTET_HARBOR_PYTHON=$(CURDIR)/.venv-of/harbor/bin/python $(BIN)/pytest -q tests/env/test_harbor.py
 
 test-ray: .venv/ray   ## modules and a run on a real Ray cluster of this machine
 	$(BIN)/pytest -q tests/runtime/test_ray.py
@@ -99,6 +100,12 @@ $(ADAPTED:%=.venv-of/%/installed): .venv-of/%/installed: .venv/installed
 	$(PYTHON) -m venv .venv-of/$*
 	printf '%s\n' $(CURDIR) $(CURDIR)/.venv/lib/python3*/site-packages > $$(echo .venv-of/$*/lib/python3*/site-packages)/quartet.pth
 	.venv-of/$*/bin/pip install --quiet --disable-pip-version-check $(PACKAGE_$*)
+	touch $@
+
+.venv-of/harbor/installed: PYTHON = python3.12
+.venv-of/harbor/installed:
+	$(PYTHON) -m venv .venv-of/harbor
+	.venv-of/harbor/bin/pip install --quiet --disable-pip-version-check harbor
 	touch $@
 
 .venv-of/verifiers/installed:

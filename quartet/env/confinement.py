@@ -46,11 +46,12 @@ def confined_python(argv: list[str], folder: Path, temporary_bytes: int) -> list
 def require_bubblewrap(what: str, setting: str, options: tuple[str, ...] = ()) -> None:
     """Raise `SetupError` if Bubblewrap is missing, may not make namespaces on this machine, or lacks one of `options`.
 
-    `what` is confined, and `setting` is the setting that turns the confinement off.
+    `what` is confined, and `setting` is the setting that turns the confinement off; empty if there is none.
     """
-    advice = f'in a machine or container that can be thrown away, set {setting} = "none" instead'
+    advice = f'in a machine or container that can be thrown away, set {setting} = "none" instead' if setting else ""
     if shutil.which("bwrap") is None:
-        raise SetupError(f"bubblewrap, which confines {what}, is not installed", f"install it (make desktop); {advice}")
+        install = "; ".join(filter(None, ("install it (make desktop)", advice)))
+        raise SetupError(f"bubblewrap, which confines {what}, is not installed", install)
     probe = ["bwrap", *ISOLATED, "--ro-bind", "/", "/", "--proc", "/proc", *options, "true"]
     result = subprocess.run(probe, capture_output=True, text=True, check=False)
     if result.returncode:

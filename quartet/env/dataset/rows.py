@@ -4,16 +4,20 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from quartet import config
+from quartet.config.running import SELECTION_OFFSET
 from quartet.errors import ConfigError, SetupError
 
+T = TypeVar("T")
 Row = dict[str, Any]
+FIRST_HELD_OUT_SEED: int = config.Evaluation().first_seed
 TRAINING = ("train", "training")
 """First words of the names of a folder's split for training."""
 HELD_OUT = ("test", "validation", "valid", "val", "dev", "eval", "evaluation")
@@ -26,6 +30,17 @@ class Rows(NamedTuple):
 
     training: list[Row]
     held_out: list[Row]
+
+
+def drawn(training: Sequence[T], held_out: Sequence[T], seed: int) -> T:
+    """Return the item of a task's seed. Selection seeds begin at the end of the held-out items, so that policies are
+    chosen and reported on different ones, if there are enough."""
+    place = seed - FIRST_HELD_OUT_SEED
+    if place < 0:
+        return training[seed % len(training)]
+    if place >= SELECTION_OFFSET:
+        place = SELECTION_OFFSET - 1 - place
+    return held_out[place % len(held_out)]
 
 
 @cache
@@ -50,14 +65,19 @@ def read_rows(data: Path, held_out: Path | None, held_out_share: float) -> Rows:
         )
     training, held_out_rows = list(_rows(files)), list(_rows(given))
     if not given:
-        held_out_rows = [row for row in training if _fraction(row) < held_out_share]
-        training = [row for row in training if _fraction(row) >= held_out_share]
+        training, held_out_rows = split(training, held_out_share)
     if not training or not held_out_rows:
         raise ConfigError(
             f"{data} has {len(training)} rows for training and {len(held_out_rows)} for evaluation",
             "set env.held_out to another file, or change env.held_out_share",
         )
     return Rows(training, held_out_rows)
+
+
+def split(rows: list[Row], held_out_share: float) -> Rows:
+    """Hold out a share of the rows, chosen by a hash of their content."""
+    held_out = [row for row in rows if _fraction(row) < held_out_share]
+    return Rows([row for row in rows if _fraction(row) >= held_out_share], held_out)
 
 
 def _splits(data: Path) -> dict[str, list[Path]]:

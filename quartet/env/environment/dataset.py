@@ -10,12 +10,11 @@ from pydantic import AfterValidator
 from quartet import config
 from quartet.config import Recipe, Reward
 from quartet.config.choice import SeveralOf
-from quartet.config.running import SELECTION_OFFSET
 from quartet.config.section import Fraction, LocalPath, Positive, Section
 from quartet.env.base import Env, Environment, EnvPool
 from quartet.env.dataset.answers import known_extractor
 from quartet.env.dataset.prompt import DEFAULT, Prompts
-from quartet.env.dataset.rows import Row, Rows, read_rows
+from quartet.env.dataset.rows import FIRST_HELD_OUT_SEED, Row, Rows, drawn, read_rows
 from quartet.env.dataset.session import DatasetPool, DatasetSession
 from quartet.env.scoring.scorer import Scorer
 from quartet.errors import ConfigError, nearest
@@ -23,7 +22,6 @@ from quartet.registry import find, names
 from quartet.shipped import recipes_folder
 from quartet.types import Task
 
-FIRST_HELD_OUT_SEED: int = config.Evaluation().first_seed
 EXAMPLE = recipes_folder() / "dataset_math" / "problems.jsonl"
 """Data set of a first recipe."""
 LOOP_ADVICE = 'set rollout.loop = "append", which continues the conversation'
@@ -130,16 +128,10 @@ class Dataset(Environment):
         return answers
 
     def row(self, task: Task) -> Row:
-        """Return the row of a task. Selection seeds begin at the end of the held-out rows, so that policies are chosen
-        and reported on different rows, if there are enough. Raise `ConfigError` for an unknown family."""
+        """Return the row of a task. Raise `ConfigError` for an unknown family."""
         if task.family not in self._rows:
             raise ConfigError(f"unknown family {task.family!r}", nearest(task.family, self._rows))
-        rows, place = self._rows[task.family], task.seed - FIRST_HELD_OUT_SEED
-        if place < 0:
-            return rows.training[task.seed % len(rows.training)]
-        if place >= SELECTION_OFFSET:
-            place = SELECTION_OFFSET - 1 - place
-        return rows.held_out[place % len(rows.held_out)]
+        return drawn(*self._rows[task.family], task.seed)
 
     @cached_property
     def _rows(self) -> dict[str, Rows]:

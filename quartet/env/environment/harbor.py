@@ -1,0 +1,133 @@
+"""Tasks in the format of Harbor (Terminal-Bench 2): an agent runs commands, and the tests of the task score it."""
+
+from functools import cached_property
+from typing import Any, Literal
+
+from quartet import config
+from quartet.config import Recipe
+from quartet.config.section import Fraction, LocalPath, Positive, PositiveFloat, Section
+from quartet.env.base import Env, Environment, EnvPool, Expert
+from quartet.env.confinement import require_bubblewrap
+from quartet.env.dataset.rows import FIRST_HELD_OUT_SEED, drawn
+from quartet.env.environment.dataset import LOOP_ADVICE
+from quartet.env.environment.tools import write_call
+from quartet.env.harbor.collection import Collection, collect
+from quartet.env.harbor.images import Images
+from quartet.env.harbor.session import HarborSession
+from quartet.env.harbor.solution import solving
+from quartet.env.harbor.task import HarborTask
+from quartet.errors import ConfigError, nearest
+from quartet.types import Task, ToolCall
+
+ALL = "tasks"
+"""The only family."""
+
+
+class Harbor(Environment):
+    """Tasks in the format of Harbor, played without Docker: with the programs of this machine, confined by Bubblewrap,
+    and without network."""
+
+    class Settings(Section):
+        tasks: LocalPath
+        """Folder of task folders, each with a task.toml."""
+        held_out: LocalPath = ""
+        """Folder of task folders for evaluation. If empty, a share of the tasks, which training then leaves out."""
+        held_out_share: Fraction = 0.1
+        """Share of tasks for evaluation without `held_out`; chosen by a hash of the folder's name."""
+        unsupported: Literal["error", "skip"] = "error"
+        """Treatment of tasks that need Docker, such as those with several containers. `skip` leaves them out and logs
+        the reasons."""
+        require_solution: bool = True
+        """Run the solution of each task before its first episode, and fail the reset if it does not get a reward of 1
+        here. Otherwise a task that lacks a program of this machine would be rewarded with zeros."""
+        command_timeout_seconds: PositiveFloat = 10.0
+        """Time after which a command of the agent is killed; the agent reads this."""
+        test_timeout_seconds: PositiveFloat = 60.0
+        """Maximum duration of a task's tests, if its own limit is not lower. After it the rollout ends as
+        `error_reward`."""
+        turn_limit: Positive = 20
+        """Turn limit of a task, after which the tests score what there is."""
+        output_characters: Positive = 2000
+        """Maximum length of a command's output that the agent reads; the middle of a longer one is left out."""
+        memory_megabytes: Positive = 2048
+        """Maximum memory (addresses) of each process, if the task's own limit is not lower."""
+        programs: list[LocalPath] = []
+        """Folders that commands may read beside the system's programs, such as a virtual environment with pytest; their
+        `bin` comes first in the path."""
+
+    settings: Settings
+    typed_actions = True
+    grammar = '`call bash {"command": "..."}`, or a text that ends the episode'
+    source = "Harbor 0.26, Terminal-Bench 2: format of tasks"
+    first_settings = {
+        "env": {"tasks": "tasks", "screenshots": False, "step_timeout_seconds": 120.0},
+        "rollout": {"loop": "append", "max_turns": 20, "max_tokens": 512},
+    }
+
+    @classmethod
+    def check(cls, settings: Any, recipe: Recipe) -> None:
+        if recipe.rollout.loop.name == "latest":
+            raise ConfigError("the loop latest does not show the results of earlier commands", LOOP_ADVICE)
+        if max(settings.test_timeout_seconds, settings.command_timeout_seconds) >= recipe.env.step_timeout_seconds:
+            raise ConfigError(
+                f"a command or the tests may take as long as env.step_timeout_seconds = "
+                f"{recipe.env.step_timeout_seconds:g}",
+                "raise the latter above env.test_timeout_seconds and env.command_timeout_seconds",
+            )
+        if recipe.evaluation.first_seed < FIRST_HELD_OUT_SEED:
+            raise ConfigError(
+                f"tasks are held out for seeds from {FIRST_HELD_OUT_SEED:,} on, but evaluation.first_seed is lower",
+                f"leave it at {FIRST_HELD_OUT_SEED:,} or above",
+            )
+
+    def families(self) -> list[str]:
+        return [ALL] if self._tasks.training else []
+
+    def num_train_tasks(self, family_name: str) -> int:
+        return len(self._tasks.training)
+
+    def max_turns(self, family_name: str) -> int:
+        return self.settings.turn_limit
+
+    def pool(self, env: config.Env) -> EnvPool:
+        require_bubblewrap("commands of an agent", "")
+        return super().pool(env)
+
+    def session(self) -> Env:
+        settings = self.settings
+        chosen: Any = HarborSession(
+            self.task,
+            self._images,
+            command_seconds=settings.command_timeout_seconds,
+            test_seconds=settings.test_timeout_seconds,
+            turn_limit=settings.turn_limit,
+            characters=settings.output_characters,
+        )
+        return chosen  # its plain functions are called in a thread
+
+    def expert(self, family_name: str, seed: int) -> Expert | None:
+        """Return an agent that writes the files of the solution and runs it."""
+        command = solving(self.task(Task(env="harbor", family=family_name, seed=seed)))
+        turns = iter([write_call(ToolCall(name="bash", arguments={"command": command})), "done"])
+        return (lambda _: next(turns)) if command else None
+
+    def task(self, task: Task) -> HarborTask:
+        """Return the task of a seed. Raise `ConfigError` for an unknown family."""
+        if task.family != ALL:
+            raise ConfigError(f"unknown family {task.family!r}", nearest(task.family, [ALL]))
+        return drawn(*self._tasks, task.seed)
+
+    @cached_property
+    def _images(self) -> Images:
+        settings = self.settings
+        return Images(
+            settings.memory_megabytes,
+            settings.programs,
+            settings.test_timeout_seconds,
+            require_solution=settings.require_solution,
+        )
+
+    @cached_property
+    def _tasks(self) -> Collection:
+        settings = self.settings
+        return collect(settings.tasks, settings.held_out, settings.held_out_share, skip=settings.unsupported == "skip")

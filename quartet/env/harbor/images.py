@@ -1,0 +1,100 @@
+"""Files in which the episodes of each task begin: built once per process, and proved by the task's own solution."""
+
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from quartet.env.harbor.dockerfile import CONTEXT
+from quartet.env.harbor.judging import judge
+from quartet.env.harbor.sandbox import Sandbox
+from quartet.env.harbor.solution import solving
+from quartet.env.harbor.task import HarborTask
+from quartet.errors import EnvError, QuartetError
+
+
+class Images:
+    """Built files by task. Sessions of several threads share them."""
+
+    def __init__(
+        self, memory_megabytes: int, programs: Sequence[str], test_seconds: float, *, require_solution: bool
+    ) -> None:
+        """With `require_solution`, a task begins only if its own solution gets a reward of 1 here."""
+        self._memory_megabytes, self._programs = memory_megabytes, programs
+        self._test_seconds, self._require_solution = test_seconds, require_solution
+        self._locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
+        self._built: dict[Path, Sandbox | QuartetError] = {}
+
+    def begin(self, task: HarborTask) -> Sandbox:
+        """Return the files of a new episode. Raise `EnvError` if the task cannot be built or solved here."""
+        with self._locks[task.folder]:
+            if task.folder not in self._built:
+                self._built[task.folder] = self._build(task)
+            built = self._built[task.folder]
+        if isinstance(built, QuartetError):
+            raise EnvError(built.what, built.advice)
+        return self._copy(task, built.root)
+
+    def _build(self, task: HarborTask) -> Sandbox | QuartetError:
+        """Return the files after the Dockerfile's steps, or the error, which is not tried again."""
+        sandbox = Sandbox(self._memory(task), self._programs)
+        sandbox.root.mkdir()
+        try:
+            self._run_steps(task, sandbox)
+            if self._require_solution:
+                self._prove(task, sandbox)
+        except QuartetError as error:
+            sandbox.remove()
+            return error
+        return sandbox
+
+    def _run_steps(self, task: HarborTask, sandbox: Sandbox) -> None:
+        for step in task.dockerfile.steps:
+            ran = sandbox.run(
+                step.command,
+                step.workdir,
+                task.config.environment.build_timeout_sec,
+                variables=step.variables,
+                shown={CONTEXT: sandbox.folder("context", task.folder / "environment")},
+                characters=600,
+            )
+            if ran.status != 0:
+                ended = "did not end" if ran.status is None else f"ended with status {ran.status}"
+                raise EnvError(
+                    f"the task {task.folder.name} cannot be built here: `{step.command:.80}` {ended}: {ran.output}",
+                    "without Docker a task has this machine's programs and no network: leave it out",
+                )
+
+    def _prove(self, task: HarborTask, image: Sandbox) -> None:
+        """Raise `EnvError` unless the task's solution gets a reward of 1."""
+        command = solving(task)
+        if not command:
+            raise EnvError(
+                f"the task {task.folder.name} has no solution/solve.sh, so it is unknown whether it can be solved here",
+                "leave it out, or set env.require_solution = false",
+            )
+        trial = self._copy(task, image.root)
+        try:
+            ran = trial.run(
+                command,
+                task.workdir,
+                self._test_seconds,
+                variables=task.variables | task.config.solution.env,
+                characters=600,
+            )
+            reward = sum(judge(task, trial, self._test_seconds).values())
+        finally:
+            trial.remove()
+        if not reward >= 1.0:
+            raise EnvError(
+                f"the solution of {task.folder.name} gets the reward {reward:g} here, and ended with status "
+                f"{ran.status}: {ran.output}",
+                "without Docker a task has this machine's programs and no network: leave it out",
+            )
+
+    def _copy(self, task: HarborTask, root: Path) -> Sandbox:
+        return Sandbox.begun(root, self._memory(task), self._programs)
+
+    def _memory(self, task: HarborTask) -> int:
+        """Return the memory limit of a task's processes in MiB."""
+        return min(self._memory_megabytes, task.config.environment.memory_mb or self._memory_megabytes)

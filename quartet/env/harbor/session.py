@@ -1,0 +1,142 @@
+"""Session of a task of Harbor; its methods are plain functions, which run in a thread of the session."""
+
+from collections.abc import Callable, Sequence
+
+from quartet.actions.grammar import ActionError, parse_actions
+from quartet.actions.taken import canonical
+from quartet.env.harbor.images import Images
+from quartet.env.harbor.judging import judge
+from quartet.env.harbor.sandbox import Sandbox
+from quartet.env.harbor.task import HarborTask
+from quartet.errors import EnvError
+from quartet.types import (
+    Action,
+    Function,
+    Message,
+    Observation,
+    Outcome,
+    StepResult,
+    TakenAction,
+    Task,
+    Text,
+    Tool,
+    ToolCall,
+)
+
+BASH = Tool(
+    function=Function(
+        name="bash",
+        description="Run a shell command and return what it prints.",
+        parameters={
+            "type": "object",
+            "properties": {"command": {"type": "string", "description": "The command."}},
+            "required": ["command"],
+        },
+    )
+)
+MALFORMED = 'write call bash {"command": "..."}'
+
+
+class HarborSession:
+    """One session. A response without a call of `bash` ends the episode, and the task's tests reward it."""
+
+    def __init__(
+        self,
+        task_of: Callable[[Task], HarborTask],
+        images: Images,
+        *,
+        command_seconds: float,
+        test_seconds: float,
+        turn_limit: int,
+        characters: int,
+    ) -> None:
+        self._task_of, self._images = task_of, images
+        self._command_seconds, self._test_seconds = command_seconds, test_seconds
+        self._turn_limit, self._characters = turn_limit, characters
+        self._sandbox: Sandbox | None = None
+
+    def reset(self, task: Task) -> Observation:
+        """Show the instruction, in files as the Dockerfile makes them."""
+        self._release()
+        self._task, self._turns = self._task_of(task), 0
+        self._sandbox = self._images.begin(self._task)
+        return Observation(goal="", text="", messages=[Message("user", self._task.instruction)], tools=[BASH])
+
+    def step(self, action: str) -> StepResult:
+        """Perform the calls of a response in Quartet's grammar. A response without a call is the answer."""
+        try:
+            calls = [one for one in parse_actions(action) if isinstance(one, ToolCall)]
+        except ActionError:
+            calls = []
+        if not calls and action.lstrip().startswith("call"):
+            record = TakenAction(outcome=Outcome.PARSE_ERROR, error=MALFORMED)
+            return self._turn([Message("tool", f"error: {MALFORMED}")], [record])
+        return self.act(calls or [Text(text=action)])
+
+    def act(self, actions: Sequence[Action]) -> StepResult:
+        """Run the commands of a response in order, until it ends the episode."""
+        messages, records = list[Message](), list[TakenAction]()
+        for action in actions:
+            if not isinstance(action, ToolCall):
+                text = action.text if isinstance(action, Text) else canonical(action)
+                return self._judged([*records, TakenAction(action=action, canonical=text)])
+            text, outcome = self._called(action)
+            error = "" if outcome is Outcome.DONE else text
+            records.append(TakenAction(action=action, canonical=canonical(action), outcome=outcome, error=error))
+            messages.append(Message("tool", f"error: {text}" if error else text, action.name))
+        return self._turn(messages, records)
+
+    async def close(self) -> None:
+        self._release()
+
+    def _called(self, call: ToolCall) -> tuple[str, Outcome]:
+        """Return what a call of the agent printed, or why it was not done."""
+        command = call.arguments.get("command")
+        if (
+            call.name != "bash"
+            or not isinstance(command, str)
+            or "\0" in command
+            or call.arguments.keys() != {"command"}
+        ):
+            return f"no such call: {MALFORMED}", Outcome.REFUSED
+        ran = self._files().run(
+            command,
+            self._task.workdir,
+            self._command_seconds,
+            variables=self._task.variables,
+            characters=self._characters,
+        )
+        if ran.status is None:
+            return f"{ran.output}\nkilled after {self._command_seconds:g} s".lstrip(), Outcome.TIMEOUT
+        return ran.output + (f"\n[exit status {ran.status}]" if ran.status else ""), Outcome.DONE
+
+    def _turn(self, messages: list[Message], records: list[TakenAction]) -> StepResult:
+        """Return the results of a turn; the last turn of the episode is rewarded like the answer."""
+        self._turns += 1
+        if self._turns >= self._turn_limit:
+            return self._judged(records)
+        seen = Observation(goal="", text="", messages=messages)
+        return StepResult(observation=seen, reward=0.0, terminated=False, actions=records)
+
+    def _judged(self, records: list[TakenAction]) -> StepResult:
+        """Run the tests, which end the episode."""
+        rewards = judge(self._task, self._files(), self._test_seconds)
+        reward = sum(rewards.values())
+        return StepResult(
+            observation=Observation(goal="", text=""),
+            reward=reward,
+            rewards=rewards,
+            terminated=True,
+            info={"success": reward >= 1.0},
+            actions=records,
+        )
+
+    def _files(self) -> Sandbox:
+        if self._sandbox is None:
+            raise EnvError("a task of Harbor was stepped before its first reset", "call reset(task) first")
+        return self._sandbox
+
+    def _release(self) -> None:
+        if self._sandbox is not None:
+            self._sandbox.remove()
+            self._sandbox = None

@@ -1,0 +1,2 @@
+#!/bin/bash
+wc -l < poem.txt | tr -d ' ' > answer.txt

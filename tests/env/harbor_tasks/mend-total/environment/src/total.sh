@@ -1,0 +1,2 @@
+#!/bin/bash
+awk 'NR > 1 {total += $1} END {print total}' /data/numbers.txt

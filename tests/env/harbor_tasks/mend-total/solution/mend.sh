@@ -1,0 +1,1 @@
+sed -i 's/NR > 1 //' /app/total.sh

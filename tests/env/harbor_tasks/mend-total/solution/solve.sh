@@ -1,0 +1,2 @@
+#!/bin/bash
+bash /solution/mend.sh

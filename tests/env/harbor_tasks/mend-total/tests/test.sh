@@ -1,0 +1,2 @@
+#!/bin/bash
+bash /tests/judge.sh > /logs/verifier/reward.json

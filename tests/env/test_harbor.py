@@ -1,0 +1,251 @@
+"""Tasks in the format of Harbor: built without Docker, confined, solved, and scored by their own tests."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from quartet import config
+from quartet.env import make_environment
+from quartet.env.check.run import check_environment
+from quartet.env.environment.harbor import ALL, Harbor
+from quartet.env.guarded import GuardedEnv
+from quartet.env.harbor.dockerfile import read_dockerfile
+from quartet.env.harbor.session import HarborSession
+from quartet.env.harbor.task import read_task
+from quartet.errors import ConfigError, EnvError, RewardError
+from quartet.recipe.file import parse_recipe
+from quartet.types import Outcome, StepResult, Task, ToolCall
+
+TASKS = Path(__file__).parent / "harbor_tasks"
+PYTHON = os.environ.get("QUARTET_HARBOR_PYTHON", "")
+LOADER = """
+import sys
+from harbor.models.task.task import Task
+for folder in sys.argv[1:]:
+    assert Task.is_valid_dir(folder), folder
+    task = Task(folder)
+    print(task.paths.test_path.name, task.config.verifier.timeout_sec, task.instruction.strip())
+"""
+pytestmark = pytest.mark.slow
+
+
+def made(tasks: Path = TASKS, name: str = "count-lines", **settings: object) -> tuple[HarborSession, Task]:
+    """Return a session, and the task of the folder `name`."""
+    env = config.Env(name="harbor", tasks=str(tasks), held_out=str(tasks), **settings)
+    environment = make_environment(env)
+    assert isinstance(environment, Harbor)
+    session = environment.session()
+    assert isinstance(session, HarborSession)
+    names = sorted(folder.name for folder in tasks.iterdir())
+    return session, Task(env="harbor", family=ALL, seed=names.index(name))
+
+
+def bash(session: HarborSession, command: str) -> StepResult:
+    return session.act([ToolCall(name="bash", arguments={"command": command})])
+
+
+def printed(session: HarborSession, command: str) -> str:
+    return bash(session, command).observation.messages[0].content
+
+
+def copied(folder: Path, **files: str) -> Path:
+    """Return a folder with one task, `count-lines`, some files of which are replaced."""
+    task = shutil.copytree(TASKS / "count-lines", folder / "count-lines")
+    for name, text in files.items():
+        (task / name.replace("__", "/").replace("_", ".")).write_text(text)
+    return folder
+
+
+async def test_the_solution_is_rewarded_and_doing_nothing_is_not():
+    session, task = made()
+    seen = session.reset(task)
+    assert [message.content for message in seen.messages] == [
+        "Write the number of lines of `poem.txt` to the file `answer.txt` beside it."
+    ]
+    assert [tool.function.name for tool in seen.tools] == ["bash"]
+    assert printed(session, "pwd; ls; echo $LANGUAGE_OF_POEM, $GREETING") == "/app\npoem.txt\nen, good morning\n"
+    bash(session, "wc -l < poem.txt > answer.txt")
+    ended = session.step("It is done.")
+    assert (ended.terminated, ended.reward, ended.info) == (True, 1.0, {"success": True})
+    session.reset(task)
+    assert printed(session, "ls") == "poem.txt\n"  # nothing of the episode before
+    ended = session.step("done")
+    assert (ended.terminated, ended.reward, ended.info) == (True, 0.0, {"success": False})
+    await session.close()
+
+
+@pytest.mark.campaign
+async def test_it_passes_all_checks(monkeypatch):
+    monkeypatch.setattr("quartet.env.checks.cost.SECONDS", 0.05)
+    env = config.Env(name="harbor", tasks=str(TASKS), held_out=str(TASKS), sessions=2, turn_limit=3)
+    results = await check_environment(env, range(2), lambda _: None)
+    assert [result for result in results if not result.passed] == []
+
+
+async def test_named_rewards_and_a_solution_of_several_files():
+    session, task = made(name="mend-total")
+    session.reset(task)
+    assert printed(session, "bash total.sh") == "54\n"
+    bash(session, "sed -i 's/NR > 1 //' total.sh")
+    assert session.step("done").rewards == {"reward": 1.0}
+    await session.close()
+
+
+async def test_a_hanging_command_is_killed_and_the_episode_goes_on():
+    session, task = made(command_timeout_seconds=1.0)
+    session.reset(task)
+    for command in ("echo begun; sleep 600", "sleep 600 & wait", "trap '' TERM; while true; do sleep 1; done"):
+        result = bash(session, command)
+        assert result.actions[0].outcome is Outcome.TIMEOUT and not result.terminated
+        assert "killed after 1 s" in result.observation.messages[0].content
+    assert printed(session, "echo still here") == "still here\n"
+    assert printed(session, "ps ax 2>/dev/null | grep -c 'sleep 600' || ls -d /proc/[0-9]* | wc -l").strip() in "012345"
+    await session.close()
+
+
+async def test_a_command_reaches_neither_the_host_nor_the_tests():
+    session, task = made()
+    session.reset(task)
+    secret = Path(__file__).resolve()
+    assert "No such file" in printed(session, f"cat {secret}")
+    assert "No such file" in printed(session, "cat /tests/test.sh")
+    assert "Read-only file system" in printed(session, "touch /usr/bin/mine")
+    assert printed(session, "cat /proc/net/dev | grep -c :").startswith("1\n")  # the loopback device only
+    assert "rm: cannot remove" in printed(session, "rm -rf /tests /logs/verifier; rmdir /logs")
+    forged = "mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt; echo 1 > /logs/reward.txt"
+    bash(session, forged)
+    assert session.step("done").reward == 0.0
+    await session.close()
+
+
+async def test_output_is_cut_and_files_are_limited():
+    session, task = made(output_characters=200)
+    session.reset(task)
+    text = printed(session, "seq 1 100000")
+    assert len(text) < 260 and text.startswith("1\n2\n") and text.endswith("100000\n") and "[...]" in text
+    assert "exit status" in printed(session, "exit 3")
+    assert "exit status" in printed(session, "head -c 400000000 /dev/zero > /app/large")
+    assert int(printed(session, "stat -c %s /app/large")) <= 256 << 20
+    await session.close()
+
+
+@pytest.mark.parametrize(
+    ("call", "outcome"),
+    [
+        ('call bash {"command": "ls', Outcome.PARSE_ERROR),
+        ('call sh {"command": "ls"}', Outcome.REFUSED),
+        ('call bash {"command": 3}', Outcome.REFUSED),
+        ('call bash {"command": "ls", "user": "root"}', Outcome.REFUSED),
+    ],
+)
+async def test_a_malformed_call_is_an_error_that_the_policy_reads(call, outcome):
+    session, task = made()
+    session.reset(task)
+    result = session.step(call)
+    assert result.actions[0].outcome is outcome and not result.terminated
+    assert "write call bash" in result.observation.messages[0].content
+    await session.close()
+
+
+async def test_the_last_turn_is_scored_as_the_answer_is():
+    session, task = made(turn_limit=2)
+    session.reset(task)
+    assert not bash(session, "echo 4 > answer.txt").terminated
+    ended = bash(session, "ls")
+    assert ended.terminated and ended.reward == 1.0
+    await session.close()
+
+
+@pytest.mark.parametrize(
+    ("test", "problem"),
+    [
+        ("exit 1", "wrote no reward and ended with status 1"),
+        ("echo broken >&2", "broken"),
+        ("sleep 60", "did not end within 1 s"),
+        ("echo nan > /logs/verifier/reward.txt", "not a finite number"),
+        ("echo half > /logs/verifier/reward.txt", "not a finite number"),
+        ('echo \'{"a": "x"}\' > /logs/verifier/reward.json', "not a finite number"),
+        ("echo 1 > /logs/verifier/reward.json", "no named rewards"),
+        ("ln -s /etc/passwd /logs/verifier/reward.txt", "wrote no reward"),
+        ("mkfifo /logs/verifier/reward.txt", "wrote no reward"),
+    ],
+)
+async def test_tests_without_a_reward_are_an_error_and_no_zero(tmp_path, test, problem):
+    tasks = copied(tmp_path, tests__test_sh=f"#!/bin/bash\n{test}\n")
+    session, task = made(tasks, require_solution=False, test_timeout_seconds=1.0)
+    guarded = GuardedEnv(session)  # pyright: ignore[reportArgumentType]  (plain functions, called in a thread)
+    await guarded.reset(task)
+    with pytest.raises(RewardError, match=problem):
+        await guarded.step("done")
+    await guarded.close()
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ({"solution__solve_sh": "#!/bin/bash\necho 5 > answer.txt\n"}, "the solution of count-lines gets the reward 0"),
+        ({"tests__test_sh": "#!/bin/bash\n"}, "wrote no reward"),
+        ({"environment__Dockerfile": "FROM x\nWORKDIR /app\nRUN apt-get install -y nothing-of-the-kind"}, "apt-get"),
+    ],
+)
+async def test_a_task_that_cannot_be_solved_here_fails_its_resets(tmp_path, files, problem):
+    session, task = made(copied(tmp_path, **files))
+    for _ in range(2):
+        with pytest.raises(EnvError, match=problem):
+            session.reset(task)
+    await session.close()
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ({"task_toml": "[environment]\ndocker_image = 'x'"}, "has no Dockerfile, but the image x"),
+        ({"task_toml": "[[steps]]\nname = 'one'"}, "several steps"),
+        ({"task_toml": "[environment]\nos = 'windows'"}, "runs on windows"),
+        ({"task_toml": "[verifier]\nenvironment_mode = 'separate'"}, "tests in a container of its own"),
+        ({"task_toml": "[environment.env]\nKEY = '${KEY}'"}, "reads the variable KEY from the host"),
+        ({"task_toml": "[verifier]\ntimeout_sec = 'long'"}, "is no task of Harbor"),
+        ({"environment__Dockerfile": "FROM x\nUSER me"}, "USER me is not supported"),
+        ({"environment__Dockerfile": "FROM x\nCOPY --from=y a b"}, "is not supported"),
+        ({"environment__Dockerfile": "FROM x\nFROM y"}, "2 stages"),
+        ({"environment__Dockerfile": "FROM x\nCOPY missing.txt ."}, "has no missing.txt"),
+    ],
+)
+def test_a_task_that_needs_docker_is_refused_or_left_out(tmp_path, files, problem):
+    tasks = copied(tmp_path, **files)
+    with pytest.raises(ConfigError, match=problem):
+        make_environment(config.Env(name="harbor", tasks=str(tasks))).families()
+    shutil.copytree(TASKS / "mend-total", tasks / "mend-total")
+    chosen = config.Env(name="harbor", tasks=str(tasks), held_out=str(TASKS), unsupported="skip")
+    assert make_environment(chosen).num_train_tasks(ALL) == 1
+
+
+def test_a_dockerfile_becomes_commands(tmp_path):
+    (tmp_path / "Dockerfile").write_text(
+        "FROM a AS b\nworkdir /x\nWORKDIR y\nENV A=1 B='2 3'\nENV C 4\nRUN one \\\n  two\n"
+    )
+    read = read_dockerfile(tmp_path / "Dockerfile")
+    assert (read.workdir, read.variables) == ("/x/y", {"A": "1", "B": "2 3", "C": "4"})
+    assert [step.command for step in read.steps] == ["mkdir -p /x", "mkdir -p /x/y", "one    two"]
+
+
+def test_a_recipe_that_cannot_work_is_refused():
+    data = {"name": "t", "model": {"path": "."}, "env": {"name": "harbor", "tasks": str(TASKS)}}
+    with pytest.raises(ConfigError, match="does not show the results"):
+        parse_recipe(data, source="test")
+    with pytest.raises(ConfigError, match="may take as long as"):
+        parse_recipe({**data, "rollout": {"loop": "append"}}, source="test")
+
+
+@pytest.mark.campaign
+@pytest.mark.skipif(not PYTHON, reason="`make test-adapters` installs harbor")
+def test_the_package_reads_the_tasks_as_we_do():
+    folders = sorted(TASKS.iterdir())
+    done = subprocess.run([PYTHON, "-c", LOADER, *map(str, folders)], capture_output=True, text=True, check=True)
+    ours = [read_task(folder) for folder in folders]
+    assert done.stdout.splitlines() == [
+        f"test.sh {task.config.verifier.timeout_sec} {task.instruction}" for task in ours
+    ]
