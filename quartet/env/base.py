@@ -125,6 +125,8 @@ class Environment(Part):
     """True if the sessions are `ActingEnv`s, so that a recipe may choose the format of actions."""
     snapshots: ClassVar[bool] = False
     """True if the sessions are `RestorableEnv`s: a child of a running rollout then begins from a stored state."""
+    generates_instructions: ClassVar[bool] = False
+    """True if the sessions make instructions for tasks with the parameter `GENERATED`."""
     needs_browser: ClassVar[bool] = False
     """True if a run needs Chromium and fonts."""
     needs_desktop: ClassVar[bool] = False

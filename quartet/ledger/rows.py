@@ -72,6 +72,8 @@ class GroupOutcome(Struct, frozen=True, kw_only=True):
     """Number of committed train steps when the filters judged the group."""
     max_turns: int
     """Turn limit of all rollouts of the group."""
+    params: dict[str, Any] = {}
+    """Parameters of the group's task."""
 
 
 class FamilyStats(Struct, frozen=True, kw_only=True):

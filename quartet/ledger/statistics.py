@@ -124,7 +124,8 @@ def succeeded(family: str, policy: str) -> sa.Select[Any]:
 
 def judged(family: str, policy: str) -> sa.Select[Any]:
     """Select the policy's judged training groups of the family with a countable member, newest first; uses an index."""
-    columns = (groups.c[name] for name in ("id", "countable", "successes", "mixed", "judged_at_step", "max_turns"))
+    names = ("id", "countable", "successes", "mixed", "judged_at_step", "max_turns", "params")
+    columns = (groups.c[name] for name in names)
     mine = (groups.c.purpose == Purpose.TRAIN, groups.c.family == family, groups.c.policy == policy)
     of_family = sa.select(*columns).where(*mine)
     return of_family.where(groups.c.countable > sa.literal_column("0")).order_by(groups.c.id.desc())
@@ -138,6 +139,7 @@ def _outcomes(connection: Connection, family: str, policy: str) -> list[GroupOut
             mixed=row.mixed,
             judged_at_step=row.judged_at_step,
             max_turns=row.max_turns,
+            params=row.params,
         )
         for row in connection.execute(judged(family, policy).limit(NEWEST_GROUPS))
     ]

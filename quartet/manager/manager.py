@@ -177,6 +177,7 @@ class DataManager:
             group_replayed=sum(member.replay is not None for member in composed.members),
             group_successes=sum(member.success for member in members),
             group_reward_mean=sum(member.reward for member in members) / len(members) if members else None,
+            **self._sampler.measures(group.task),
         )
 
     def _admit(self) -> bool:

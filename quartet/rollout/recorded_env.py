@@ -65,7 +65,8 @@ class RecordedEnv:
             seen = await self._env.restore(self._task, self._parent.snapshot)
         except EnvFaultError as error:
             raise DivergedError(f"the parent's state cannot be restored: {error.what}") from error
-        return replace(known.result, observation=replace(seen, error=known.result.observation.error))
+        known_seen = known.result.observation
+        return replace(known.result, observation=replace(seen, error=known_seen.error, prepared=known_seen.prepared))
 
 
 def _move(action: str | None) -> str:

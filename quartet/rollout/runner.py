@@ -37,6 +37,7 @@ from quartet.rollout.formatted_env import FormattedEnv
 from quartet.rollout.guidance.base import Guidance
 from quartet.rollout.guided_env import GuidedEnv
 from quartet.rollout.loop.base import AgentLoop, Limits
+from quartet.rollout.warm_env import WarmStarts
 from quartet.rollout.watch import Watch, WatchedEngine, WatchedEnv
 from quartet.telemetry.record import Recorder
 from quartet.telemetry.trace import traced
@@ -59,6 +60,7 @@ class RolloutRunner:
         self._actions: ActionFormat = build(recipe.rollout.actions)
         self._guidance: Guidance = build(recipe.rollout.guidance, recipe, ledger.pool.solved_elsewhere)
         self._forking = Forking(recipe, ledger)
+        self._warm_starts = WarmStarts(recipe.env)
         self._appender = Appender(recipe, ledger, recorder)
         self._turnstile = Turnstile(recipe.rollout.max_running)
         self._attempts: dict[tuple[int, int], Attempt] = {}  # by rollout and attempt, as attempts may overlap
@@ -174,7 +176,7 @@ class RolloutRunner:
         )
         renderer = next(iter(attempt.models.values())).renderer
         shown = BlindEnv(session) if lease.tag.endswith(BLIND) else session
-        formatted = FormattedEnv(shown, self._actions, renderer)
+        formatted = FormattedEnv(self._warm_starts.session(shown, lease.task), self._actions, renderer)
         attempt.session = self._forking.session(WatchedEnv(formatted, attempt.watch), attempt.parent_state)
         session = GuidedEnv(attempt.session, self._guidance) if lease.guided else attempt.session
         async with self._turnstile.turn(attempt, session) as ready:

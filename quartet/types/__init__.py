@@ -35,11 +35,13 @@ from quartet.types.picture import Media, Picture
 from quartet.types.plan import Purpose, RolloutLease, RolloutPlan, Root, Round
 from quartet.types.prompt import Prompt
 from quartet.types.states import BatchState, GroupState, OnLate, RolloutState, ScheduleName
-from quartet.types.task import Observation, StepResult, Task
+from quartet.types.task import ACTIONS_LEFT, GENERATED, Observation, StepResult, Task
 from quartet.types.tokens import TokenColumns
 from quartet.types.trajectory import Status, Trajectory, Turn
 
 __all__ = [
+    "ACTIONS_LEFT",
+    "GENERATED",
     "MAIN",
     "Action",
     "Ancestry",

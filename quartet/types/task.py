@@ -9,6 +9,13 @@ from quartet.types.action import TakenAction
 from quartet.types.message import Message, Tool
 from quartet.types.picture import Picture
 
+ACTIONS_LEFT = "actions_left"
+"""Parameter of a task that begins where an expert has this number of actions left. The rollout service plays the
+expert's first actions in the reset."""
+
+GENERATED = "generated"
+"""Parameter of a task whose instruction the environment makes itself, of this number of sub-goals."""
+
 
 class Task(Struct, frozen=True, kw_only=True):
     """A task in an environment: its family, seed and parameters."""
@@ -45,6 +52,9 @@ class Observation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Chat messages, such as a system prompt or tool results. They precede goal and text, which may then be empty."""
     tools: list[Tool] = []
     """Tools that the policy may call. A conversation has the tools of its first observation."""
+    prepared: list[TakenAction] = []
+    """Actions of an expert in the reset, in order, in the first observation of a task with `ACTIONS_LEFT`. The loop
+    `latest` shows them like actions of the policy; they have no tokens, so nothing is trained on them."""
 
 
 class StepResult(Struct, frozen=True, kw_only=True):

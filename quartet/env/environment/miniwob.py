@@ -23,7 +23,7 @@ class MiniWob(Environment):
     settings: Settings
     source = "Liu et al. 2018, Reinforcement Learning on Web Interfaces using Workflow-Guided Exploration"
     grammar = GRAMMAR
-    typed_actions = True
+    typed_actions = generates_instructions = True
     needs_browser = True
     first_settings = {
         "env": {"suite": "miniwob-24"},

@@ -24,11 +24,23 @@ from quartet.env.browser import Browser
 from quartet.env.cdp import CALL_TIMEOUT_SECONDS, PageFaultError
 from quartet.env.hands import HARNESS, Hands, watching
 from quartet.env.miniwob.html import html_folder, task_page
+from quartet.env.miniwob.instructions import Instruction
 from quartet.env.page import Page
 from quartet.env.performing import ActionFailedError, perform_all
 from quartet.env.reward import number
 from quartet.errors import EnvError
-from quartet.types import Action, Done, Infeasible, Observation, Outcome, Picture, StepResult, TakenAction, Task
+from quartet.types import (
+    GENERATED,
+    Action,
+    Done,
+    Infeasible,
+    Observation,
+    Outcome,
+    Picture,
+    StepResult,
+    TakenAction,
+    Task,
+)
 
 LOG = logging.getLogger(__name__)
 WIDTH, HEIGHT = 160, 210
@@ -64,6 +76,7 @@ class MiniWobSession:
         self._sent: set[str] = set()
         self._last = Observation(goal="", text="")
         self._over, self._acted = True, False
+        self._instruction: Instruction | None = None
 
     @property
     def healthy(self) -> bool:
@@ -84,7 +97,8 @@ class MiniWobSession:
             self._last = await self._observe(state, error="")
         self._over = self._acted = False
         self._success_reward = self._success_rewards.get(task.family, SOLVED)
-        return self._last
+        self._instruction = Instruction.drawn(task, self._last) if GENERATED in task.params else None
+        return self._instruction.shown(self._last) if self._instruction else self._last
 
     async def step(self, action: str) -> StepResult:
         """Apply one action in Quartet's grammar; otherwise like `act`."""
@@ -121,13 +135,18 @@ class MiniWobSession:
         self._over = gave_up or state["done"]
         raw = number(state["reward"])
         reason = "gave up" if gave_up else str(state["reason"])
-        return StepResult(
+        result = StepResult(
             observation=self._last,
             reward=raw if math.isnan(raw) else min(max(raw, 0.0), 1.0),
             terminated=self._over,
             info={"success": self._success_reward <= raw <= SOLVED, "raw_reward": raw, "reason": reason},
             actions=taken,
         )
+        if self._instruction is None:
+            return result
+        judged = self._instruction.judged(result)
+        self._over = judged.terminated
+        return judged
 
     async def close(self) -> None:
         await self.page.close()

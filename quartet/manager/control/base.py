@@ -80,6 +80,10 @@ class TaskSampler(ControlPart):
     def observe(self, group: Group) -> None:
         """React to a closed group. State kept in the sampler is lost in a restart: prefer `context.statistics`."""
 
+    def measures(self, task: Task) -> dict[str, float]:
+        """Return metrics of a closed group of this task, which the manager records in the area `data`."""
+        return {}
+
 
 class RolloutAllocator(ControlPart):
     """Interface of allocators, which choose the number of rollouts of a group, in rounds. A round ends when all its

@@ -26,4 +26,6 @@ class LatestHistory(History):
 
 
 def _messages(turns: Sequence[Turn], observation: Observation) -> list[Message]:
-    return reopened(turns, turn_messages(observation, actions_of(turns)))
+    first = turns[0].observation if turns else observation
+    prepared = [action.canonical for action in first.prepared if action.canonical]
+    return reopened(turns, turn_messages(observation, [*prepared, *actions_of(turns)]))

@@ -1,0 +1,87 @@
+"""Curriculum by sub-goals: tasks begin where an expert has few actions left, and more of them as the policy learns."""
+
+import random
+from typing import Annotated, Any
+
+from msgspec.structs import replace
+from pydantic import Field
+
+from quartet.config import Recipe
+from quartet.config.section import Fraction, Positive
+from quartet.env import make_environment, suite_families
+from quartet.errors import ConfigError
+from quartet.ledger.rows import FamilyStats
+from quartet.manager.control.sampler.contrast import ContrastSampler
+from quartet.part import NoSettings
+from quartet.types import ACTIONS_LEFT, GENERATED, Task
+
+
+class SubgoalsSampler(ContrastSampler):
+    """Draw tasks like `contrast`, and begin them where an expert of the environment has few actions left.
+
+    A sub-goal is one action of the expert, such as the filling of a field. Each family begins with one action left; the
+    number rises by one when the newest groups with the present number succeed often enough, and never falls. The expert
+    plays in the reset only: none of its actions is trained on. Evaluations play whole tasks. The numbers follow from
+    the ledger, so a restarted run continues them. With `generated_share`, some groups follow an instruction of as many
+    sub-goals, which the environment draws from the elements of the page and judges itself.
+    """
+
+    class Settings(NoSettings):
+        success: Fraction = 0.7
+        """Success rate of the newest groups of a family from which its tasks begin with one more action left."""
+        groups: Annotated[int, Field(ge=1, le=24)] = 2
+        """Number of newest groups, with the present number of actions left, whose success rate is compared."""
+        most: Positive = 16
+        """Largest number of actions left. Tasks whose expert needs no more of them are whole."""
+        whole_share: Fraction = 0.2
+        """Share of groups that play the whole task, whatever the number of actions left."""
+        generated_share: Fraction = 0.0
+        """Share of groups whose instruction the environment makes from the page, of as many sub-goals as the present
+        number of actions left. Only for environments that can (`miniwob`)."""
+
+    settings: Settings
+    source = "Gur et al. 2019, Learning to Navigate the Web: curriculum, warm start, generated instructions"
+    metrics = {"data/actions_left": "1: actions that the expert left to the policy in a group, if its sampler sets it"}
+
+    @classmethod
+    def check(cls, settings: Any, recipe: Recipe) -> None:
+        environment = make_environment(recipe.env)
+        if settings.generated_share and not environment.generates_instructions:
+            raise ConfigError(
+                f"the environment {recipe.env.name!r} makes no instructions", "set generated_share = 0 for the sampler"
+            )
+        if settings.generated_share + settings.whole_share > 1:
+            raise ConfigError("generated_share and whole_share of the sampler exceed 1 together", "lower one of them")
+        for family in suite_families(recipe.env):
+            if environment.expert(family, 0) is None:
+                raise ConfigError(
+                    f"the environment {recipe.env.name!r} has no expert for the family {family!r}",
+                    "leave the family out of env.families, or choose another sampler",
+                )
+
+    def pick(self, n: int) -> list[Task]:
+        statistics, first = self.context.statistics(), self.context.groups_admitted()
+        return [
+            self._posed(task, first + offset, self.actions_left(statistics.get(task.family)))
+            for offset, task in enumerate(super().pick(n))
+        ]
+
+    def measures(self, task: Task) -> dict[str, float]:
+        return {ACTIONS_LEFT: task.params[ACTIONS_LEFT]} if ACTIONS_LEFT in task.params else {}
+
+    def actions_left(self, stats: FamilyStats | None) -> int:
+        """Return the number of actions left with which the next task of a family begins."""
+        groups = [outcome for outcome in (stats.outcomes if stats else []) if ACTIONS_LEFT in outcome.params]
+        reached = max((outcome.params[ACTIONS_LEFT] for outcome in groups), default=1)
+        newest = [outcome for outcome in groups if outcome.params[ACTIONS_LEFT] == reached][: self.settings.groups]
+        solved, played = sum(outcome.successes for outcome in newest), sum(outcome.countable for outcome in newest)
+        learned = len(newest) == self.settings.groups and solved >= self.settings.success * played
+        return min(reached + learned, self.settings.most)
+
+    def _posed(self, task: Task, counter: int, left: int) -> Task:
+        """Return the task as the group plays it that is admitted as number `counter`."""
+        drawn = random.Random(f"{self.context.recipe.seed}/{counter}/subgoals").random()
+        if drawn < self.settings.whole_share:
+            return task
+        generated = drawn < self.settings.whole_share + self.settings.generated_share
+        return replace(task, params={**task.params, GENERATED if generated else ACTIONS_LEFT: left})
