@@ -81,6 +81,13 @@ def taken(command: Sequence[str] = ()) -> Taken:
     )
 
 
+def require_commit(folder: Path) -> None:
+    """Raise `click.ClickException` if results in the published folder would not belong to a commit."""
+    commit = current_commit()
+    if folder.resolve() == FOLDER.resolve() and (commit == "unknown" or commit.endswith("-dirty")):
+        raise click.ClickException(f"the code is {commit}: commit first, or choose another folder with --results")
+
+
 def _module(script: Path) -> str:
     name = script.parent.name if script.stem == "__main__" else script.stem
     return f"benchmarks.{name}"

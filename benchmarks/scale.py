@@ -1,16 +1,15 @@
 """Which throughput would the real data manager reach on devices that are not here?
 
-A simulator in virtual time runs the real ledger and the real data manager. Engines, environments and trainer are
-distributions: cost models from the data sheets of GPUs, and latencies from papers. Parts, chosen with `--parts`:
+    python -m benchmarks.scale --json                                                # all parts
+    python -m benchmarks.scale --parts dart --warm-steps 2 --train-steps 8 --json    # one of them
 
-* `dart`, `rollart`: the ratios that two systems published, from their published settings (`benchmarks/published/`),
-  with the sensitivity to each setting that is assumed;
-* `astraflow`: two policies trained together, against one after the other, on services that join and leave;
-* `april`: recycled long responses, against batch-synchronous training;
-* `redundancy`: gain and price of RollArt's extra rollouts where environments are slow or hang;
-* `affinity`: routing by hardware affinity;
-* `large`: 1,000 engines and 10,000 environments;
-* `ticks`: wall time of a data manager's tick against the size of the cluster.
+A simulator in virtual time runs the real ledger and the real data manager. Engines, environments and trainer are
+distributions: cost models from the data sheets of GPUs, and latencies from papers. Every part is one file in
+`benchmarks/published/`: published settings, assumptions, and outcomes beside the published ones.
+
+Each simulated system is added to `benchmarks/results/scale_PART.jsonl` as soon as it is finished, and is taken from
+there if it is asked for again. So a command that was stopped continues, and `--anew` begins anew. Results do not depend
+on the machine's speed, except for the processor time of ticks.
 """
 
 import json
@@ -20,47 +19,59 @@ from typing import Any
 import click
 from msgspec.structs import asdict
 
-from benchmarks.published import april, astraflow, dart, large, redundancy, rollart
-from benchmarks.published.base import compare
-
-SIZES = ((10, 100), (100, 1000), (1000, 10_000))
-PARTS = "dart,rollart,astraflow,april,redundancy,affinity,large"
+from benchmarks.published import NAMES, find
+from benchmarks.published.base import Length
+from benchmarks.published.rows import described, report, rows
+from benchmarks.published.simulated import Simulator
+from benchmarks.published.views import PREFIX
+from benchmarks.raw_results import RawResults, results_option
+from benchmarks.virtual.figures import Figures
 
 
 @click.command()
-@click.option("--parts", default=PARTS, show_default=True)
-@click.option("--train-steps", default=8, show_default=True, help="Measured train steps of a published system.")
-@click.option("--warm-steps", default=2, show_default=True)
-@click.option("--large-steps", default=2, show_default=True, help="Measured train steps of the large cluster.")
+@click.option("--parts", default=",".join(NAMES), show_default=True)
+@click.option("--warm-steps", type=int, help="Train steps that are not measured; default: the part's.")
+@click.option("--train-steps", type=int, help="Measured train steps; default: the part's.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Folder of the ledgers, for instance in memory.")
-@click.option("--json", "as_json", is_flag=True)
-def main(parts: str, train_steps: int, warm_steps: int, large_steps: int, folder: Path | None, as_json: bool) -> None:
+@click.option("--anew", is_flag=True, help="Delete the earlier raw results of these parts first.")
+@results_option
+@click.option("--json", "as_json", is_flag=True, help="End with one JSON line.")
+def main(
+    parts: str,
+    warm_steps: int | None,
+    train_steps: int | None,
+    folder: Path | None,
+    anew: bool,
+    results: Path,
+    as_json: bool,
+) -> None:
     """Simulate clusters."""
-    length, result = (warm_steps, train_steps), dict[str, Any]()
+    names = parts.split(",")
+    if unknown := [name for name in names if name not in NAMES]:
+        raise click.UsageError(f"no part is called {unknown[0]!r}: {', '.join(NAMES)}")
+    given = {"warm_steps": warm_steps, "train_steps": train_steps}
+    changed = {name: value for name, value in given.items() if value is not None}
+    result = dict[str, Any]()
+    for name in names:
+        result |= measure(name, results / f"{PREFIX}{name}.jsonl", changed, folder, anew=anew)
+    if as_json:
+        click.echo(json.dumps(result))
 
-    def say(line: str) -> None:
-        click.echo(line, err=as_json)
 
-    wanted = parts.split(",")
-    if "dart" in wanted:
-        found = compare(dart.Assumed(), dart.ratios, dart.VARIED, length, say)
-        result["dart"] = found | {"calibrated": asdict(dart.calibrated(dart.Assumed(), length))}
-    if "rollart" in wanted:
-        result["rollart"] = compare(rollart.Assumed(), rollart.ratios, rollart.VARIED, length, say)
-    if "astraflow" in wanted:
-        result["astraflow"] = compare(astraflow.Assumed(), astraflow.ratios, astraflow.VARIED, length, say)
-    if "april" in wanted:
-        result["april"] = compare(april.Assumed(), april.ratios, april.VARIED, length, say)
-    if "redundancy" in wanted:
-        result["redundancy"] = redundancy.measure(redundancy.Assumed(), length)
-    if "affinity" in wanted:
-        result["affinity"] = rollart.affinity(rollart.Assumed(), length)
-    if "large" in wanted:
-        found = large.measure(1000, 10_000, large_steps, folder)
-        result |= {"engine_utilisation_1000_engines": round(found["engine_utilisation"], 3), "large": found}
-    if "ticks" in wanted:
-        result["ticks"] = [large.measure(engines, sessions, 1, folder) for engines, sessions in SIZES]
-    click.echo(json.dumps(result) if as_json else "\n".join(f"{key}: {value}" for key, value in result.items()))
+def measure(name: str, file: Path, changed: dict[str, int], folder: Path | None, *, anew: bool) -> dict[str, Any]:
+    """Simulate what the raw results of a part lack; return its results, and its headlines beside them."""
+    if anew:
+        RawResults(file, Figures).begin()
+    part = find(name)
+    length = Length(**(asdict(part.length) | changed))
+    simulator = Simulator(part, file, length, folder, lambda line: click.echo(line, err=True))
+    found = []
+    for row in rows(part, simulator):
+        outcomes = ", ".join(f"{outcome} {one.simulated:.3g}" for outcome, one in row.outcomes.items())
+        click.echo(f"{name}, {described(row.changes) or 'as assumed'}: {outcomes}", err=True)
+        found.append(row)
+    reported = report(found) | asdict(length)
+    return {headline: reported[headline]["simulated"] for headline in part.headlines} | {name: reported}
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from typing import Any
 import click
 
 from benchmarks.learning_experiments import NAMES
+from benchmarks.published import NAMES as PARTS
 from benchmarks.raw_results import FOLDER, RawResults
 from benchmarks.strategies import NAMES as STRATEGIES
 
@@ -72,6 +73,12 @@ def _runs() -> Mapping[str, View]:
     return VIEWS
 
 
+def _scale() -> Mapping[str, View]:
+    from benchmarks.published.views import VIEWS
+
+    return VIEWS
+
+
 EXPERIMENTS: dict[str, Callable[[], Mapping[str, View]]] = {
     "curation": _curation,
     "lag": _lag,
@@ -81,6 +88,7 @@ EXPERIMENTS: dict[str, Callable[[], Mapping[str, View]]] = {
     "against_trl": _against_trl,
     **{f"learning_{name}": _learning for name in NAMES},
     **{f"strategies_{name}": _strategies for name in STRATEGIES},
+    **{f"scale_{name}": _scale for name in PARTS},
     **{f"runs_{folder.name}": _runs for folder in (ROOT / "recipes").iterdir()},
 }
 """Name of a file of raw results -> its views."""

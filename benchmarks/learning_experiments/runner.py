@@ -12,7 +12,7 @@ import click
 from benchmarks.learning_experiments import find
 from benchmarks.learning_experiments.base import Measured, Settings
 from benchmarks.learning_experiments.report import Run, claims_table, figures_table
-from benchmarks.raw_results import FOLDER, RawResults, taken
+from benchmarks.raw_results import FOLDER, RawResults, require_commit
 from quartet.die_with import die_with
 
 FIRST_PUBLISHED_SEED = 5
@@ -28,8 +28,11 @@ def seed_range(text: str, results: Path) -> range:
     """
     first, _, last = text.partition("-")
     seeds = range(int(first), int(last or first) + 1)
-    if results.resolve() == FOLDER.resolve():
-        _require_publishable(seeds)
+    require_commit(results)
+    if results.resolve() == FOLDER.resolve() and min(seeds) < FIRST_PUBLISHED_SEED:
+        raise click.ClickException(
+            f"seeds below {FIRST_PUBLISHED_SEED} are for tuning: choose others, or another folder with --results"
+        )
     return seeds
 
 
@@ -62,16 +65,6 @@ def run_one(name: str, family: str, arm: str, seed: int, shared: Settings) -> Ru
     measured: Measured = experiment().run([*experiment.settings(arm), *shared], seed)
     seconds = round(time.process_time() - started, 2)
     return Run(figures=measured.figures, tokens=measured.tokens, cpu_seconds=seconds)
-
-
-def _require_publishable(seeds: Sequence[int]) -> None:
-    commit = taken().commit
-    if commit == "unknown" or commit.endswith("-dirty"):
-        raise click.ClickException(f"the code is {commit}: commit first, or choose another folder with --results")
-    if min(seeds) < FIRST_PUBLISHED_SEED:
-        raise click.ClickException(
-            f"seeds below {FIRST_PUBLISHED_SEED} are for tuning: choose others, or another folder with --results"
-        )
 
 
 def _run_all(name: str, family: str, keys: Sequence[Key], jobs: int, shared: Settings) -> Iterator[tuple[Key, Run]]:

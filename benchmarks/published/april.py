@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from benchmarks.published.base import Length, Ratio, run
+from benchmarks.published.base import Outcome, Part, single, vary
 from benchmarks.virtual.figures import Figures
 from benchmarks.virtual.scenario import Engines, Kind, Scenario, Spread
 from quartet.forecast.gpus import GPUS
@@ -49,21 +49,34 @@ class Assumed(Struct, frozen=True, kw_only=True):
     """Load of new weights on the same GPUs."""
 
 
-VARIED = {"response_tokens": (2500.0, 8000.0), "variation": (0.5, 1.5)}
+class Main(Part[Assumed]):
+    """APRIL against the same system without it."""
 
+    assumed = Assumed()
+    systems = ("plain", "april")
+    variations = vary(response_tokens=(2500.0, 8000.0), variation=(0.5, 1.5))
 
-def ratios(assumed: Assumed, length: Length) -> Mapping[str, Ratio]:
-    """Return the ratios of APRIL's figures to those of the same system without it."""
-    plain, april = (run(scenario(assumed, recycles=recycles), length) for recycles in (False, True))
-    return {
-        "rollout_tokens_per_second": Ratio(
-            published=1.225,
-            simulated=rollout_throughput(april, assumed) / rollout_throughput(plain, assumed),
-        ),
-        "train_steps_per_second": Ratio(
-            published=1.225, simulated=plain.train_step_period_seconds / april.train_step_period_seconds
-        ),
-    }
+    def scenario(self, assumed: Assumed, system: str) -> Scenario:
+        return scenario(assumed, recycles=system == "april")
+
+    def outcomes(self, assumed: Assumed, figures: Mapping[str, Figures]) -> dict[str, Outcome]:
+        plain, april = figures["plain"], figures["april"]
+        return {
+            "rollout_tokens_per_second": Outcome(
+                meaning="tokens per second of the rollout, in units of those without APRIL",
+                published=single(1.225),
+                simulated=rollout_throughput(april, assumed) / rollout_throughput(plain, assumed),
+            ),
+            "train_steps_per_second": Outcome(
+                meaning="train steps per second, in units of those without APRIL",
+                simulated=plain.train_step_period_seconds / april.train_step_period_seconds,
+            ),
+            "plain_train_share": Outcome(
+                meaning="share of time of train steps, without APRIL",
+                published=(0.0, 0.1),
+                simulated=plain.trainer_utilisation,
+            ),
+        }
 
 
 def rollout_throughput(found: Figures, assumed: Assumed) -> float:

@@ -1,68 +1,87 @@
-"""Comparison of a published ratio with the simulator's, and its sensitivity to assumed settings."""
+"""Base of a part: systems that are simulated under the same assumptions, and the outcomes that are compared."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
 
-from benchmarks.virtual.figures import Figures, simulate
+from benchmarks.virtual.figures import Figures
 from benchmarks.virtual.scenario import Scenario
 
 TOLERANCE = 0.15
-"""Largest relative difference that counts as reproduced."""
+"""Largest relative difference to a single published value that counts as reproduced."""
 A = TypeVar("A", bound=Struct)
-Length = tuple[int, int]
-"""Train steps before the measurement, and in it."""
+Changes = Mapping[str, Any]
+"""Assumed settings that a variation changes, with their other values."""
+Simulate = Callable[[A, str], Figures]
+"""Function that returns the figures of a system, given by its name, under assumptions."""
 
 
-class Ratio(Struct, frozen=True, kw_only=True):
-    """One published ratio beside the simulated one."""
+class Length(Struct, frozen=True, kw_only=True):
+    """Train steps of a simulation: first those that are not measured, while the run fills, then the measured ones."""
 
-    published: float
+    warm_steps: int
+    train_steps: int
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """One number that follows from the figures of all systems, beside the published one if there is one."""
+
+    meaning: str
+    """Text of the documentation's tables."""
     simulated: float
-    at_least: bool = False
-    """True if the published ratio is the least that is claimed."""
+    published: tuple[float, float] | None = None
+    """Lowest and highest published value: the same for a single value, an infinite highest one for a lower bound."""
 
     @property
-    def reproduced(self) -> bool:
-        """True if the simulated ratio is within `TOLERANCE` of the published one or, with `at_least`, not below it."""
-        if self.at_least:
-            return self.simulated >= self.published
-        return abs(self.simulated / self.published - 1) <= TOLERANCE
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields and `reproduced`, rounded."""
-        return {
-            "published": self.published,
-            "simulated": round(self.simulated, 3),
-            "reached" if self.at_least else "within_15_percent": self.reproduced,
-        }
+    def reproduced(self) -> bool | None:
+        """True if the simulated value is within `TOLERANCE` of a single published one, or within a published range;
+        None if nothing is published."""
+        if self.published is None:
+            return None
+        low, high = self.published
+        margin = TOLERANCE * low if low == high else 0.0
+        return low - margin <= self.simulated <= high + margin
 
 
-def compare(
-    assumed: A,
-    ratios: Callable[[A, Length], Mapping[str, Ratio]],
-    varied: Mapping[str, tuple[float, ...]],
-    length: Length,
-    say: Callable[[str], None],
-) -> dict[str, Any]:
-    """Return the ratios under the assumptions, and again with each assumption at the values of `varied`."""
-    result: dict[str, Any] = {name: ratio.to_dict() for name, ratio in ratios(assumed, length).items()}
-    say(f"assumed {asdict(assumed)}: {_short(result)}")
-    sensitivity: dict[str, dict[str, float]] = {}
-    for name, values in varied.items():
-        for value in values:
-            changed = ratios(replace(assumed, **{name: value}), length)
-            sensitivity[f"{name} = {value:g}"] = {key: round(ratio.simulated, 3) for key, ratio in changed.items()}
-            say(f"{name} = {value:g}: {sensitivity[f'{name} = {value:g}']}")
-    return result | {"assumed": asdict(assumed), "sensitivity": sensitivity}
+def single(value: float) -> tuple[float, float]:
+    """Return the published range of a single value."""
+    return value, value
 
 
-def run(scenario: Scenario, length: Length) -> Figures:
-    """Simulate a scenario."""
-    return simulate(scenario, warm_steps=length[0], train_steps=length[1])
+def at_least(value: float) -> tuple[float, float]:
+    """Return the published range of a claim that has no upper bound."""
+    return value, math.inf
 
 
-def _short(result: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {one['simulated']} (published {one['published']})" for name, one in result.items())
+class Part(ABC, Generic[A]):
+    """One question to the simulator. `assumed` has the settings that no source gives, with their default values."""
+
+    assumed: A
+    systems: ClassVar[Sequence[str]]
+    """Names of the systems that are simulated under the same assumptions."""
+    variations: ClassVar[Sequence[Changes]] = ()
+    """Changes of the assumptions under which all systems are simulated again, to show how the outcomes depend on
+    them."""
+    length: ClassVar[Length] = Length(warm_steps=2, train_steps=8)
+    headlines: ClassVar[Sequence[str]] = ()
+    """Names of outcomes that the JSON line also has at its top."""
+
+    @abstractmethod
+    def scenario(self, assumed: A, system: str) -> Scenario:
+        """Return one system."""
+
+    def prepared(self, assumed: A, simulate: Simulate[A]) -> A:
+        """Return the assumptions to simulate with, for instance after a calibration on one of the systems."""
+        return assumed
+
+    @abstractmethod
+    def outcomes(self, assumed: A, figures: Mapping[str, Figures]) -> dict[str, Outcome]:
+        """Return the outcomes by name. `figures` has those of all systems."""
+
+
+def vary(**values: Sequence[float]) -> list[Changes]:
+    """Return one variation for each of the other values of each setting."""
+    return [{name: value} for name, of_setting in values.items() for value in of_setting]

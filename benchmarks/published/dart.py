@@ -35,7 +35,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from benchmarks.published.base import Length, Ratio, run
+from benchmarks.published.base import Outcome, Part, Simulate, single, vary
+from benchmarks.virtual.figures import Figures
 from benchmarks.virtual.scenario import Engines, Kind, Scenario, Spread
 from quartet.forecast.gpus import GPUS
 from quartet.forecast.model_size import ModelSize
@@ -47,8 +48,16 @@ SESSIONS, GROUPS, ROLLOUTS = 180, 8, 8
 WAIT_AFTER_RESET_SECONDS = 60.0
 IMPOSSIBLE_SHARE = 22 / 45
 SUCCESS = 0.275 / (1 - IMPOSSIBLE_SHARE)
-COUPLED_ACTIONS_PER_MINUTE, COUPLED_ENVIRONMENT_UTILISATION = 22.6, 0.122
-CALIBRATION_ROUNDS = 4
+COUPLED_ACTIONS_PER_MINUTE, COUPLED_ENVIRONMENT_UTILISATION, COUPLED_ENGINE_UTILISATION = 22.6, 0.122, 0.296
+RATIOS = {
+    "trained_actions_per_minute": ("trained actions", 43.6 / 22.6),
+    "environment_utilisation": ("environments in use", 67.7 / 12.2),
+    "environment_started": ("environments in use, without those that start", 67.7 / 12.2),
+    "engine_utilisation": ("engines that run a kernel", 46.7 / 29.6),
+    "engine_compute": ("engines, by the time of their matrix products", 46.7 / 29.6),
+}
+"""Figure -> meaning and published value of the ratio of the decoupled to the coupled system."""
+CALIBRATION_ROUNDS, CALIBRATION_TOLERANCE = 6, 0.02
 MODEL = ModelSize(parameters=7.6e9, kv_bytes_per_token=2 * 28 * 4 * 128 * 2)
 
 
@@ -75,51 +84,84 @@ class Assumed(Struct, frozen=True, kw_only=True):
     """The coupled system drops groups of equal rewards, and generates until it has a whole batch of others."""
 
 
-VARIED = {
-    "admitted_lag": (2,),
-    "coupled_drops": (True,),
-    "engines": (1,),
-    "turns": (10.0,),
-    "load_seconds": (300.0,),
-}
+class Main(Part[Assumed]):
+    """The decoupled against the coupled system, after calibration on the coupled one."""
+
+    assumed = Assumed()
+    systems = ("coupled", "decoupled")
+    variations = vary(admitted_lag=(2,), coupled_drops=(True,), engines=(1, 2), turns=(10.0,), load_seconds=(300.0,))
+
+    def scenario(self, assumed: Assumed, system: str) -> Scenario:
+        return scenario(assumed, decoupled=system == "decoupled")
+
+    def prepared(self, assumed: Assumed, simulate: Simulate[Assumed]) -> Assumed:
+        """Return the assumptions with the step's duration and the trainer's efficiency with which the coupled system
+        has its published throughput and use of environments."""
+        for _ in range(CALIBRATION_ROUNDS):
+            found = simulate(assumed, "coupled")
+            if is_calibrated(found):
+                break
+            assumed = calibrated(assumed, found)
+        return assumed
+
+    def outcomes(self, assumed: Assumed, figures: Mapping[str, Figures]) -> dict[str, Outcome]:
+        coupled, decoupled = figures["coupled"], figures["decoupled"]
+        ratios = {
+            name: Outcome(
+                meaning=meaning,
+                published=single(published),
+                simulated=getattr(decoupled, name) / getattr(coupled, name),
+            )
+            for name, (meaning, published) in RATIOS.items()
+        }
+        return ratios | {
+            "coupled_actions_per_minute": Outcome(
+                meaning="coupled: actions/min (calibrated)",
+                published=single(COUPLED_ACTIONS_PER_MINUTE),
+                simulated=coupled.trained_actions_per_minute,
+            ),
+            "coupled_environment_utilisation": Outcome(
+                meaning="coupled: share of environments in use (calibrated)",
+                published=single(COUPLED_ENVIRONMENT_UTILISATION),
+                simulated=coupled.environment_utilisation,
+            ),
+            "coupled_engine_utilisation": Outcome(
+                meaning="coupled: share of time in which engines run a kernel",
+                published=single(COUPLED_ENGINE_UTILISATION),
+                simulated=coupled.engine_utilisation,
+            ),
+            "step_seconds": Outcome(meaning="step, s (calibrated)", simulated=assumed.step_seconds),
+            "trainer_efficiency": Outcome(
+                meaning="trainer efficiency (calibrated)", simulated=assumed.trainer_efficiency
+            ),
+        }
 
 
-def ratios(assumed: Assumed, length: Length) -> Mapping[str, Ratio]:
-    """Return the ratios of the decoupled to the coupled system, after calibration on the coupled one."""
-    assumed = calibrated(assumed, length)
-    coupled, decoupled = (run(scenario(assumed, decoupled=way), length) for way in (False, True))
-    published = {
-        "trained_actions_per_minute": 43.6 / 22.6,
-        "environment_utilisation": 67.7 / 12.2,
-        "environment_started": 67.7 / 12.2,
-        "engine_utilisation": 46.7 / 29.6,
-        "engine_compute": 46.7 / 29.6,
-    }
-    return {
-        name: Ratio(published=ratio, simulated=getattr(decoupled, name) / getattr(coupled, name))
-        for name, ratio in published.items()
-    }
+def is_calibrated(coupled: Figures) -> bool:
+    """Return whether the coupled system has its published throughput and use of environments."""
+    ratios = (
+        coupled.trained_actions_per_minute / COUPLED_ACTIONS_PER_MINUTE,
+        coupled.environment_utilisation / COUPLED_ENVIRONMENT_UTILISATION,
+    )
+    return all(abs(ratio - 1) <= CALIBRATION_TOLERANCE for ratio in ratios)
 
 
-def calibrated(assumed: Assumed, length: Length) -> Assumed:
-    """Return the assumptions with the step's duration and the trainer's efficiency with which the coupled system has
-    its published throughput and use of environments."""
-    for _ in range(CALIBRATION_ROUNDS):
-        found = run(scenario(assumed, decoupled=False), length)
-        period = found.train_step_period_seconds
-        wanted_period = period * found.trained_actions_per_minute / COUPLED_ACTIONS_PER_MINUTE
-        rollouts = found.rollouts_per_hour * period / 3600
-        held = found.environment_utilisation * SESSIONS * period / rollouts
-        wanted_held = COUPLED_ENVIRONMENT_UTILISATION * SESSIONS * wanted_period / rollouts
-        train_seconds = found.trainer_utilisation * period
-        assumed = replace(
-            assumed,
-            step_seconds=max(assumed.step_seconds + (wanted_held - held) / assumed.turns, 0.1),
-            trainer_efficiency=assumed.trainer_efficiency
-            * train_seconds
-            / max(train_seconds + wanted_period - period, 1.0),
-        )
-    return assumed
+def calibrated(assumed: Assumed, found: Figures) -> Assumed:
+    """Return the step's duration and the trainer's efficiency that give the published figures, to first order from the
+    figures of the coupled system with `assumed`."""
+    period = found.train_step_period_seconds
+    wanted_period = period * found.trained_actions_per_minute / COUPLED_ACTIONS_PER_MINUTE
+    rollouts = found.rollouts_per_hour * period / 3600
+    held = found.environment_utilisation * SESSIONS * period / rollouts
+    wanted_held = COUPLED_ENVIRONMENT_UTILISATION * SESSIONS * wanted_period / rollouts
+    train_seconds = found.trainer_utilisation * period
+    return replace(
+        assumed,
+        step_seconds=max(assumed.step_seconds + (wanted_held - held) / assumed.turns, 0.1),
+        trainer_efficiency=assumed.trainer_efficiency
+        * train_seconds
+        / max(train_seconds + wanted_period - period, 1.0),
+    )
 
 
 def scenario(assumed: Assumed, *, decoupled: bool) -> Scenario:

@@ -6,23 +6,26 @@ of this figure, so no ratio is compared: the result is the gain for each number 
 The devices and tasks are those of `rollart.py`; all that is assumed here is in `Assumed`.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from benchmarks.published import rollart
-from benchmarks.published.base import Length, run
+from benchmarks.published.base import Outcome, Part
 from benchmarks.virtual.figures import Figures
 from benchmarks.virtual.scenario import Scenario
 
-EXTRA_ROLLOUTS = (0, 1, 2, 4)
-SCHEDULES = ("batch_synchronous", "rollout_wise")
+EXTRA_ROLLOUTS = {"plain": 0, "one_extra": 1, "two_extra": 2, "four_extra": 4}
+"""System -> extra rollouts per group."""
+CALM: dict[str, Any] = {"slow_share": 0.0, "hang_share": 0.0}
 
 
 class Assumed(Struct, frozen=True, kw_only=True):
     """Troubles of environments; the share is that of attempts with many turns."""
 
+    schedule: str = "batch_synchronous"
     slow_share: float = 0.05
     slow_factor: float = 5.0
     hang_share: float = 0.01
@@ -30,27 +33,26 @@ class Assumed(Struct, frozen=True, kw_only=True):
     """Time until the failure of an environment that hangs is noticed."""
 
 
-def measure(assumed: Assumed, length: Length) -> dict[str, Any]:
-    """Return gain and price of each number of extra rollouts, by schedule, and the same without troubles."""
-    calm = Assumed(slow_share=0.0, hang_share=0.0)
-    return {
-        f"{schedule}, {name}": _gains(troubles, schedule, length)
-        for schedule in SCHEDULES
-        for name, troubles in (("troubled", assumed), ("calm", calm))
-    }
+class Main(Part[Assumed]):
+    """Gain and price of each number of extra rollouts, by schedule, and the same without troubles."""
 
+    assumed = Assumed()
+    systems = tuple(EXTRA_ROLLOUTS)
+    variations = (CALM, {"schedule": "rollout_wise"}, {"schedule": "rollout_wise"} | CALM)
 
-def _gains(assumed: Assumed, schedule: str, length: Length) -> dict[str, dict[str, float]]:
-    found = {extra: run(scenario(assumed, schedule, extra), length) for extra in EXTRA_ROLLOUTS}
-    plain = found[0]
-    return {
-        f"{extra} extra": {
-            "train_step_seconds": round(one.train_step_period_seconds, 1),
-            "gain": round(plain.train_step_period_seconds / one.train_step_period_seconds, 3),
-            "turns_per_trained_turn": round(turns_per_trained_turn(one), 3),
-        }
-        for extra, one in found.items()
-    }
+    def scenario(self, assumed: Assumed, system: str) -> Scenario:
+        return scenario(assumed, EXTRA_ROLLOUTS[system])
+
+    def outcomes(self, assumed: Assumed, figures: Mapping[str, Figures]) -> dict[str, Outcome]:
+        seconds = figures["plain"].train_step_period_seconds
+        found = {"train_step_seconds": Outcome(meaning="s per train step, 0 extra", simulated=seconds)}
+        for system, extra in EXTRA_ROLLOUTS.items():
+            gain = seconds / figures[system].train_step_period_seconds
+            turns = turns_per_trained_turn(figures[system])
+            if extra:
+                found[f"gain_{extra}"] = Outcome(meaning=f"gain, {extra} extra", simulated=gain)
+            found[f"turns_{extra}"] = Outcome(meaning=f"turns per trained turn, {extra} extra", simulated=turns)
+        return found
 
 
 def turns_per_trained_turn(found: Figures) -> float:
@@ -58,9 +60,9 @@ def turns_per_trained_turn(found: Figures) -> float:
     return found.actions_per_minute / found.trained_actions_per_minute
 
 
-def scenario(assumed: Assumed, schedule: str, extra: int) -> Scenario:
+def scenario(assumed: Assumed, extra: int) -> Scenario:
     """Return RollArt's system with troubled environments and `extra` rollouts per group."""
-    base = rollart.scenario(rollart.Assumed(), schedule, (16, 16), affinity=True)
+    base = rollart.scenario(rollart.Assumed(), assumed.schedule, (16, 16), affinity=True)
     agentic = replace(
         base.kinds["agentic"],
         slow_share=assumed.slow_share,

@@ -20,7 +20,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from benchmarks.published.base import Length, Ratio, run
+from benchmarks.published.base import Outcome, Part, single, vary
+from benchmarks.virtual.figures import Figures
 from benchmarks.virtual.scenario import Engines, Kind, Scenario, Spread
 from quartet.forecast.gpus import GPUS
 from quartet.forecast.model_size import ModelSize
@@ -58,46 +59,42 @@ class Assumed(Struct, frozen=True, kw_only=True):
     """Load of new weights."""
 
 
-VARIED = {
-    "trainer_gpus": (16, 64),
-    "groups_per_batch": (16, 64),
-    "turns": (15.0, 45.0),
-    "response_tokens": (3000.0, 12000.0),
-    "step_seconds": (1.0, 10.0),
-    "variation": (0.5, 2.0),
-    "load_seconds": (5.0, 60.0),
-}
+class Main(Part[Assumed]):
+    """The time per train step of the two other systems, in units of RollArt's."""
 
+    assumed = Assumed()
+    systems = ("rollart", "synchronous", "one_step_off")
+    variations = vary(
+        trainer_gpus=(16, 64),
+        groups_per_batch=(16, 64),
+        turns=(15.0, 45.0),
+        response_tokens=(3000.0, 12000.0),
+        step_seconds=(1.0, 10.0),
+        variation=(0.5, 2.0),
+        load_seconds=(5.0, 60.0),
+    )
 
-def ratios(assumed: Assumed, length: Length) -> Mapping[str, Ratio]:
-    """Return the ratios of the time per train step in the two other systems to RollArt's."""
-    mix = int(assumed.h800), int(assumed.h20)
-    synchronous = run(scenario(assumed, "batch_synchronous", mix, affinity=False), length)
-    one_step_off = run(scenario(assumed, "one_step_off", mix, affinity=False), length)
-    ours = run(scenario(assumed, "rollout_wise", mix, affinity=True), length)
-    period = ours.train_step_period_seconds
-    return {
-        "against_synchronous": Ratio(published=2.05, simulated=synchronous.train_step_period_seconds / period),
-        "against_one_step_off": Ratio(published=1.35, simulated=one_step_off.train_step_period_seconds / period),
-    }
+    def scenario(self, assumed: Assumed, system: str) -> Scenario:
+        mix = int(assumed.h800), int(assumed.h20)
+        if system == "rollart":
+            return scenario(assumed, "rollout_wise", mix, affinity=True)
+        schedule = {"synchronous": "batch_synchronous", "one_step_off": "one_step_off"}[system]
+        return scenario(assumed, schedule, mix, affinity=False)
 
-
-def affinity(assumed: Assumed, length: Length) -> dict[str, Any]:
-    """Return the speed-up of routing by affinity over least requests, and over engines of one kind of GPU."""
-    both = int(assumed.h800 + assumed.h20)
-    mix = int(assumed.h800), int(assumed.h20)
-    period = run(scenario(assumed, "batch_synchronous", mix, affinity=True), length).train_step_period_seconds
-    others = {
-        "least_requests": (mix, None),
-        "h20_only": ((0, both), [1.30, 1.68]),
-        "h800_only": ((both, 0), [1.12, 1.37]),
-    }
-    result: dict[str, Any] = {}
-    for name, (devices, published) in others.items():
-        other = run(scenario(assumed, "batch_synchronous", devices, affinity=False), length)
-        ratio = other.train_step_period_seconds / period
-        result[name] = {"published": published, "simulated": round(ratio, 3)}
-    return result
+    def outcomes(self, assumed: Assumed, figures: Mapping[str, Figures]) -> dict[str, Outcome]:
+        period = {system: found.train_step_period_seconds for system, found in figures.items()}
+        return {
+            "against_synchronous": Outcome(
+                meaning="synchronous (veRL+)",
+                published=single(2.05),
+                simulated=period["synchronous"] / period["rollart"],
+            ),
+            "against_one_step_off": Outcome(
+                meaning="one step off (StreamRL)",
+                published=single(1.35),
+                simulated=period["one_step_off"] / period["rollart"],
+            ),
+        }
 
 
 def scenario(assumed: Assumed, schedule: str, mix: Mix, *, affinity: bool) -> Scenario:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from benchmarks.virtual.check import check
 from benchmarks.virtual.scenario import Scenario
 from benchmarks.virtual.simulation import Simulation, Totals
 
@@ -33,18 +34,19 @@ class Figures(Struct, frozen=True, kw_only=True):
     rollouts_per_hour: float
     mean_lag: float
     tick_milliseconds: float
-    """Median wall time of the data manager's rounds."""
+    """Median processor time of the data manager's rounds."""
 
 
 def simulate(scenario: Scenario, *, warm_steps: int, train_steps: int, folder: Path | None = None) -> Figures:
     """Return the figures of `train_steps` train steps after `warm_steps`. `folder` is where the ledger's folder is
-    made."""
+    made. Raises `AssertionError` if the run lost a rollout or trained one twice, see `check`."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         simulation = Simulation(scenario, Path(place) / "run")
         try:
             before = simulation.run(lambda: simulation.train_steps >= warm_steps)
             earlier = simulation.lags
             after = simulation.run(lambda: simulation.train_steps >= warm_steps + train_steps)
+            check(simulation)
             lags = simulation.lags
             mean_lag = (sum(lags) - sum(earlier)) / max(len(lags) - len(earlier), 1)
             return figures(scenario, before, after, mean_lag, simulation.tick_milliseconds())

@@ -124,19 +124,29 @@ class VirtualRollout:
             return
         mean, variation = self._kind.workload.response_tokens_per_turn, self._kind.spread.response
         tokens = min(round(drawn(mean, variation, self._draw)), self._kind.max_response_tokens or sys.maxsize)
+        self._ask(tokens)
+
+    def _ask(self, tokens: int) -> None:
+        """Ask an engine for what is left of a response of `tokens` tokens."""
         before = self.sampled.tokens[self.turns] if self.turns < len(self.sampled.tokens) else 0
         if before and before >= tokens:
             self._step()
             return
         family = self.lease.task.family
         engine = self._fleet.routing.pick(family, self._fleet.engines)
-        request = engine.generate(family, tokens - before, self._answered, self._lost, sampled_before=before)
+        request = engine.generate(
+            family, tokens - before, self._answered, lambda: self._lost(tokens), sampled_before=before
+        )
         self._generating = engine, request
 
-    def _lost(self) -> None:
-        """Ask another engine; the tokens of the call so far are lost."""
+    def _lost(self, tokens: int) -> None:
+        """Ask another engine for the same response; its tokens on the engine that left are lost."""
         self._generating = None
-        self._generate()
+        self._progress(self)
+        if self.recalled:
+            self._done(self)
+        else:
+            self._ask(tokens)
 
     def _add(self, tokens: int, engine: VirtualEngine) -> None:
         """Add tokens to the call of this turn."""

@@ -10,6 +10,7 @@ from quartet.config import Recipe
 from quartet.errors import LeaseLostError
 from quartet.ledger import AppendOutcome, Ledger
 from quartet.manager.straggler.base import StragglerRule
+from quartet.types import RolloutLease
 
 _RENEWALS_PER_LEASE = 5
 """As in `RolloutRunner`."""
@@ -33,10 +34,12 @@ class Sessions:
         self._running: set[VirtualRollout] = set()
         self.away = 0
         """Number of sessions that have left."""
+        self.left: list[tuple[float, RolloutLease]] = []
+        """Time and lease of each attempt that ended because its session left."""
         self._kept: dict[int, Sampled] = {}
         """Calls of paused rollouts by the rollout's id."""
         self._since = clock.now
-        self.actions = self.finished = self.superseded = self.killed = 0
+        self.actions = self.finished = self.superseded = 0
         self.occupied_seconds = self.environment_seconds = self.started_seconds = self._ended_seconds = 0.0
 
     def claim(self) -> None:
@@ -71,13 +74,18 @@ class Sessions:
         left = self._recipe.env.sessions - self.away
         for one in sorted(self._running, key=lambda one: one.lease.rollout_id)[left:]:
             self._running.remove(one)
-            self.killed += 1
+            self.left.append((self._clock.now, one.lease))
             one.recall()
 
     def count_time(self) -> None:
         """Bring the counted seconds up to now."""
         elapsed, self._since = self._clock.now - self._since, self._clock.now
         self.occupied_seconds += elapsed * len(self._running)
+
+    @property
+    def leases(self) -> list[RolloutLease]:
+        """Leases of the running rollouts."""
+        return [one.lease for one in self._running]
 
     @property
     def rollout_seconds(self) -> float:

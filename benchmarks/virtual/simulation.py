@@ -89,7 +89,7 @@ class Simulation:
         self._manager = DataManager(self.recipe, self.ledger, self._recorder, presence, families=list(scenario.kinds))
         self._tick_due = False
         self.tick_seconds: list[float] = []
-        """Wall seconds of each round of the data manager until nothing changes."""
+        """Processor seconds of each round of the data manager until nothing changes."""
 
     def run(self, done: Callable[[], bool], max_virtual_seconds: float = 1e7) -> Totals:
         """Simulate until `done`, and return the totals. Raises `RuntimeError` after `max_virtual_seconds`."""
@@ -141,7 +141,7 @@ class Simulation:
         self.ledger.close()
 
     def tick_milliseconds(self) -> float:
-        """Return the median wall time of the data manager's rounds."""
+        """Return the median processor time of the data manager's rounds."""
         return 1e3 * median(self.tick_seconds)
 
     def _notify(self) -> None:
@@ -155,10 +155,10 @@ class Simulation:
 
     def _tick(self) -> None:
         self._tick_due = False
-        began = time.perf_counter()
+        began = time.process_time()
         while self._manager.tick():
             pass
-        self.tick_seconds.append(time.perf_counter() - began)
+        self.tick_seconds.append(time.process_time() - began)
         if self._cancels:
             self.sessions.recall_cancelled()
         paused = self._stragglers.pauses_training(self.ledger)

@@ -7,11 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from benchmarks.published import april, astraflow, dart, large, redundancy, rollart
+from benchmarks.published import april, dart, large, redundancy, rollart
+from benchmarks.virtual.check import check
 from benchmarks.virtual.clock import VirtualClock
 from benchmarks.virtual.engine import VirtualEngine
 from benchmarks.virtual.figures import Figures, figures, simulate
 from benchmarks.virtual.fleet import Fleet
+from benchmarks.virtual.rollout import Sampled, VirtualRollout
 from benchmarks.virtual.routing.least_requests import LeastRequests
 from benchmarks.virtual.scenario import Away, Engines, Kind, Scenario, Spread
 from benchmarks.virtual.simulation import Simulation
@@ -22,7 +24,7 @@ from quartet.forecast.model_size import ModelSize
 from quartet.forecast.sessions import turns_per_second
 from quartet.forecast.trainer_cost import Trainer
 from quartet.forecast.workload import Workload
-from quartet.types import RolloutState
+from quartet.types import Purpose, RolloutLease, RolloutState, Task
 
 COST = EngineCost(
     weights_seconds=0.01, cache_seconds=0.001, product_seconds=1e-6, prefill_seconds=0.5, response_tokens=100, slots=4
@@ -257,13 +259,64 @@ def two_policies() -> Scenario:
 
 def test_leases_of_services_that_leave_expire_and_no_rollout_is_trained_twice(tmp_path):
     simulation = Simulation(two_policies(), tmp_path / "run")
-    simulation.run(lambda: simulation.train_steps >= 3 and simulation.sessions.killed > 0)
-    astraflow.check(simulation)
+    simulation.run(lambda: simulation.train_steps >= 3 and bool(simulation.sessions.left))
+    check(simulation)
     kinds = {event.kind for event in simulation.ledger.events(1000)}
     ends = [trainer.train_steps for trainer in simulation.trainers]
     simulation.close()
     assert "lease_expired" in kinds
     assert min(ends) >= 3
+
+
+def test_a_lease_without_a_session_is_found(tmp_path):
+    simulation = Simulation(two_policies(), tmp_path / "run")
+    simulation.run(lambda: simulation.ledger.rollouts.count_queued(1) > 0)
+    check(simulation)
+    assert simulation.ledger.rollouts.claim("forgotten", 1, 1e9)
+    with pytest.raises(AssertionError, match="are leased, but sessions hold"):
+        check(simulation)
+    simulation.close()
+
+
+def test_a_lease_that_outlives_its_session_is_found(tmp_path):
+    """As if leases did not expire: the session left long ago, and the rollout is still leased."""
+    simulation = Simulation(two_policies(), tmp_path / "run")
+    simulation.run(lambda: len(simulation.sessions.leases) > 0)
+    simulation.sessions.leave(1)
+    check(simulation)
+    simulation.clock.now += 1000
+    with pytest.raises(AssertionError, match="still leased by sessions that left"):
+        check(simulation)
+    simulation.close()
+
+
+def test_a_lost_call_is_asked_again_with_the_same_length():
+    """The engine of the first call leaves; the other one generates as many tokens in each call."""
+    one = scenario(engines=2, spread=Spread(turns=0.5, response=0.5, step=0.5))
+    lease = RolloutLease(
+        rollout_id=1,
+        group_id=1,
+        attempt=1,
+        index=0,
+        task=Task(env="bandit", family="task", seed=1),
+        max_turns=8,
+        sampling_seed=7,
+        temperature=1.0,
+        purpose=Purpose.TRAIN,
+        deadline=1e9,
+    )
+
+    def tokens(*, lost: bool) -> list[int]:
+        clock, ended = VirtualClock(), list[VirtualRollout]()
+        fleet = Fleet(clock, one)
+        rollout = VirtualRollout(clock, fleet, one.kinds["task"], lease, lambda _: None, ended.append, Sampled())
+        clock.run(lambda: fleet.engines[0].requests == 1)
+        if lost:
+            fleet.engines[0].leave()
+        clock.run(lambda: bool(ended))
+        return rollout.sampled.tokens
+
+    assert tokens(lost=True) == tokens(lost=False)
 
 
 def test_a_frozen_policy_has_no_trainer(tmp_path):
@@ -296,7 +349,7 @@ def test_recycled_responses_shorten_the_train_step_and_have_a_lag(tmp_path):
 
 
 def test_without_extra_rollouts_no_straggler_policy_is_set_and_only_agentic_tasks_hang():
-    made = redundancy.scenario(redundancy.Assumed(), "batch_synchronous", 0)
+    made = redundancy.scenario(redundancy.Assumed(), 0)
     assert "straggler" not in made.recipe
     assert made.kinds["reasoning"].hang_share == 0 < made.kinds["agentic"].hang_share
 
@@ -317,12 +370,18 @@ def test_more_devices_never_reduce_the_simulated_throughput(sessions, tmp_path):
 @pytest.mark.campaign
 def test_decoupling_helps_with_the_published_settings():
     """At reduced length: all ratios of DART are well above 1."""
-    found = dart.ratios(dart.Assumed(), (1, 3))
-    assert all(ratio.simulated > 1.2 for ratio in found.values())
+    part = dart.Main()
+
+    def figures(assumed: dart.Assumed, system: str) -> Figures:
+        return simulate(part.scenario(assumed, system), warm_steps=1, train_steps=3)
+
+    assumed = part.prepared(part.assumed, figures)
+    found = part.outcomes(assumed, {system: figures(assumed, system) for system in part.systems})
+    assert all(found[ratio].simulated > 1.2 for ratio in dart.RATIOS)
 
 
 def test_the_large_cluster_lets_every_environment_work():
-    made = large.scenario(1000, 10_000)
+    made = large.scenario(large.Main.assumed, 1000, 10_000)
     groups, lag = made.recipe["train"]["groups_per_batch"], made.recipe["admission"]["max_lag"]
     assert (lag + 1) * groups * 8 >= 1.5 * 10_000
     assert sum(group.count for group in made.engines) == 1000
