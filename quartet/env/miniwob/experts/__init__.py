@@ -11,7 +11,23 @@ from quartet.env.base import Expert
 from quartet.registry import lookup
 from quartet.types import Observation
 
-from . import arithmetic, choose, click, dates, drag, form, mail, menu, number, read, scroll, search, shop, social
+from . import (
+    arithmetic,
+    choose,
+    click,
+    dates,
+    drag,
+    flights,
+    form,
+    mail,
+    menu,
+    number,
+    read,
+    scroll,
+    search,
+    shop,
+    social,
+)
 from .page import Page
 
 Answer = Callable[[str, Page], str]
@@ -45,6 +61,8 @@ EXPERTS: dict[str, Answer] = {
     "login-user-popup": form.login,
     "email-inbox-forward": mail.forward,
     "multi-layouts": form.movie_search,
+    "book-flight": flights.booked,
+    "book-flight-nodelay": flights.booked,
     "buy-ticket": shop.ticket,
     "click-checkboxes-soft": choose.synonyms,
     "click-checkboxes-transfer": choose.checkboxes,
