@@ -5,7 +5,9 @@ from typing import Literal
 
 import numpy as np
 
-from benchmarks.learning_experiments.episode import Episode, World, logits_of
+from benchmarks.learning_experiments.episode import Episode
+from benchmarks.learning_experiments.table import logits_of
+from benchmarks.learning_experiments.world import World
 from quartet.types import Trajectory
 
 MAX_WORDS = 128

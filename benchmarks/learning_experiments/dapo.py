@@ -8,8 +8,8 @@ bound.
 from typing import ClassVar
 
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
-from benchmarks.learning_experiments.table import TablePolicy
 from benchmarks.learning_experiments.two_answers import PROMPT, RIGHT, TwoAnswers
+from benchmarks.learning_experiments.world import WorldPolicy
 
 CHANCE, GROWN, COMMON = 0.02, 0.1, 0.5
 """Probability of the right token at first, and at the two points where its growth is measured."""
@@ -50,7 +50,7 @@ class Main(Experiment):
     budget_tokens = MAX_TOKENS
 
     def run(self, settings: Settings, seed: int) -> Measured:
-        policy = TablePolicy(TwoAnswers(CHANCE), settings, seed)
+        policy = WorldPolicy(TwoAnswers(CHANCE), settings, seed)
         figures: dict[str, float] = {}
         while policy.tokens < self.budget_tokens and len(figures) < 2:
             policy.train(policy.roll_out([0], ROLLOUTS_PER_GROUP))

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
 from benchmarks.learning_experiments.chain import Chain
-from benchmarks.learning_experiments.table import TablePolicy
 from benchmarks.learning_experiments.turns import EVALUATION_ROLLOUTS, GROUPS, ROLLOUTS_PER_GROUP, higher, learn
+from benchmarks.learning_experiments.world import WorldPolicy
 
 TURNS = 12
 OFFLINE_SHARE, OFFLINE_PASSES = 0.25, 4
@@ -59,7 +59,7 @@ class Main(Experiment):
 
     def run(self, settings: Settings, seed: int) -> Measured:
         world = Chain(pages=4, turns=TURNS, buttons=3, wrong="back", slip=0.2)
-        policy = TablePolicy(world, settings, seed, delay_train_steps=0)
+        policy = WorldPolicy(world, settings, seed, delay_train_steps=0)
         stored = []
         while policy.tokens < OFFLINE_SHARE * self.budget_tokens:
             stored.append(policy.roll_out([0] * GROUPS, ROLLOUTS_PER_GROUP))

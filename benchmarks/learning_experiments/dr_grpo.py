@@ -10,8 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
-from benchmarks.learning_experiments.episode import Episode, World, logits_of
-from benchmarks.learning_experiments.table import TablePolicy
+from benchmarks.learning_experiments.episode import Episode
+from benchmarks.learning_experiments.table import TablePolicy, logits_of
+from benchmarks.learning_experiments.world import World, WorldPolicy
 from quartet.types import Trajectory
 
 PROMPT, ANSWER, RIGHT, WRONG, MORE_RIGHT, MORE_WRONG, END = range(7)
@@ -84,7 +85,7 @@ class Main(Experiment):
     budget_tokens = 30_000
 
     def run(self, settings: Settings, seed: int) -> Measured:
-        policy = TablePolicy(Explanations(), settings, seed)
+        policy = WorldPolicy(Explanations(), settings, seed)
         while policy.tokens < self.budget_tokens:
             policy.train(policy.roll_out([0] * TASKS, ROLLOUTS_PER_GROUP))
         figures = {

@@ -1,12 +1,9 @@
-"""Tasks for a table of probabilities, and the records of rollouts on them."""
+"""Records of rollouts on a table of probabilities."""
 
 import random
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
 
-import numpy as np
-
+from benchmarks.learning_experiments.table import TablePolicy
 from quartet.types import (
     Call,
     FinishReason,
@@ -21,13 +18,6 @@ from quartet.types import (
     Turn,
 )
 
-if TYPE_CHECKING:
-    from benchmarks.learning_experiments.table import TablePolicy
-
-NEVER = -1e4
-"""Logit of a token that is never said after another; its gradient is exactly 0."""
-SMALLEST_VOCABULARY = 8
-"""Number of tokens with which the trainer checks a model."""
 _SAMPLING = Sampling()
 _PAGE = Observation(goal="", text="")
 
@@ -35,7 +25,7 @@ _PAGE = Observation(goal="", text="")
 class Episode:
     """One rollout in progress: what was shown and said so far, and the rewards of its turns."""
 
-    def __init__(self, policy: "TablePolicy", draw: random.Random) -> None:
+    def __init__(self, policy: TablePolicy, draw: random.Random) -> None:
         self._policy, self.draw = policy, draw
         self._shown: list[int] = []
         self._calls: list[Call] = []
@@ -90,22 +80,6 @@ class Episode:
         )
 
 
-class World(ABC):
-    """A task with few tokens."""
-
-    @abstractmethod
-    def logits(self) -> np.ndarray:
-        """Return the initial policy `[V, V]`: entry `[s, t]` is the logit of token t after token s."""
-
-    @abstractmethod
-    def play(self, episode: Episode, task: int) -> Trajectory:
-        """Play one rollout of a task; rollouts of the same task are compared."""
-
-    def features(self) -> np.ndarray:
-        """Return what the policy sees of each last token, rows of the same length `[V, H]`; by default its identity."""
-        return np.eye(len(self.logits()))
-
-
 def demonstration(shown: Sequence[int], said: Sequence[int]) -> GroupMember:
     """Return a demonstration of one turn as an anchor: a member that is imitated and gets no credit."""
     call = Call(
@@ -123,13 +97,3 @@ def demonstration(shown: Sequence[int], said: Sequence[int]) -> GroupMember:
         success=True,
     )
     return GroupMember(rollout_id=1_000_000, trajectory=trajectory, replay=ReplayRule.ANCHOR)
-
-
-def logits_of(rows: Mapping[int, Mapping[int, float]], vocabulary: int) -> np.ndarray:
-    """Return logits `[V, V]` from the probabilities of the tokens after each token; others are never said."""
-    size = max(vocabulary, SMALLEST_VOCABULARY)
-    logits = np.full((size, size), NEVER)
-    for last in range(size):
-        for token, share in rows.get(last, {0: 1.0}).items():
-            logits[last, token] = np.log(share)
-    return logits

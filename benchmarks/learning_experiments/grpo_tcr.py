@@ -9,8 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
-from benchmarks.learning_experiments.episode import Episode, World, logits_of
-from benchmarks.learning_experiments.table import TablePolicy
+from benchmarks.learning_experiments.episode import Episode
+from benchmarks.learning_experiments.table import logits_of
+from benchmarks.learning_experiments.world import World, WorldPolicy
 from quartet.types import Trajectory
 
 PROMPT, THINK, RIGHT, WRONG = range(4)
@@ -62,7 +63,7 @@ class Main(Experiment):
     budget_tokens = 12_000
 
     def run(self, settings: Settings, seed: int) -> Measured:
-        policy = TablePolicy(LengthLimit(), settings, seed)
+        policy = WorldPolicy(LengthLimit(), settings, seed)
         played: list[Trajectory] = []
         while policy.tokens < self.budget_tokens:
             groups = policy.roll_out([0] * TASKS, ROLLOUTS_PER_GROUP)

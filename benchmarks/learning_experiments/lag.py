@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
 from benchmarks.learning_experiments.many_arms import ManyArms
-from benchmarks.learning_experiments.table import TablePolicy
+from benchmarks.learning_experiments.world import WorldPolicy
 
 PROMPTS, ARMS, ROLLOUTS_PER_GROUP = 4, 20, 8
 NAIVE = "naive PPO"
@@ -54,7 +54,7 @@ class Main(Experiment):
 
     def run(self, settings: Settings, seed: int) -> Measured:
         world = ManyArms(PROMPTS, ARMS, seed)
-        policy = TablePolicy(world, settings, seed)
+        policy = WorldPolicy(world, settings, seed)
         curve, clipped = [], []
         while policy.tokens < self.budget_tokens:
             policy.train(policy.roll_out(range(PROMPTS), ROLLOUTS_PER_GROUP))

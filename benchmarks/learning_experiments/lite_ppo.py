@@ -10,8 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
-from benchmarks.learning_experiments.episode import Episode, World, logits_of
-from benchmarks.learning_experiments.table import TablePolicy
+from benchmarks.learning_experiments.episode import Episode
+from benchmarks.learning_experiments.table import logits_of
+from benchmarks.learning_experiments.world import World, WorldPolicy
 from quartet.types import Trajectory
 
 EASY, HARD, ARMS = 8, 8, 6
@@ -71,7 +72,7 @@ class Main(Experiment):
     budget_tokens = 6400
 
     def run(self, settings: Settings, seed: int) -> Measured:
-        policy = TablePolicy(NoisyVerifier(), settings, seed)
+        policy = WorldPolicy(NoisyVerifier(), settings, seed)
         while policy.tokens < self.budget_tokens:
             policy.train(policy.roll_out(range(TASKS), ROLLOUTS_PER_GROUP))
         chances = [policy.chance(task, TASKS) for task in range(TASKS)]

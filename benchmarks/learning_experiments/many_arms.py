@@ -4,8 +4,9 @@ import random
 
 import numpy as np
 
-from benchmarks.learning_experiments.episode import Episode, World, logits_of
-from benchmarks.learning_experiments.table import TablePolicy
+from benchmarks.learning_experiments.episode import Episode
+from benchmarks.learning_experiments.table import TablePolicy, logits_of
+from benchmarks.learning_experiments.world import World
 from quartet.types import Trajectory
 
 

@@ -11,8 +11,8 @@ from typing import ClassVar
 
 from benchmarks.learning_experiments.base import Experiment, Measured, Settings
 from benchmarks.learning_experiments.chain import Chain
-from benchmarks.learning_experiments.table import TablePolicy
 from benchmarks.learning_experiments.turns import FIGURES, PPO, ROLLOUTS_PER_GROUP, higher, learn
+from benchmarks.learning_experiments.world import WorldPolicy
 
 ALONE = "alone"
 """Name of a setting of the experiment, not of the recipe: groups of one rollout."""
@@ -45,5 +45,5 @@ class Main(Experiment):
     def run(self, settings: Settings, seed: int) -> Measured:
         recipe = [setting for setting in settings if setting != ALONE]
         world = Chain(pages=10, turns=60, buttons=2, wrong="back", slip=0.5)
-        policy = TablePolicy(world, recipe, seed)
+        policy = WorldPolicy(world, recipe, seed)
         return learn(policy, self.budget_tokens, 1 if ALONE in settings else ROLLOUTS_PER_GROUP)

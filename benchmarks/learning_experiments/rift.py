@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
 from benchmarks.learning_experiments.many_arms import ManyArms
-from benchmarks.learning_experiments.table import TablePolicy
+from benchmarks.learning_experiments.world import WorldPolicy
 
 PROMPTS, ARMS, ROLLOUTS_PER_GROUP = 4, 20, 8
 OFF = 1e9
@@ -58,7 +58,7 @@ class Main(Experiment):
 
     def run(self, settings: Settings, seed: int) -> Measured:
         world = ManyArms(PROMPTS, ARMS, seed)
-        policy = TablePolicy(world, settings, seed)
+        policy = WorldPolicy(world, settings, seed)
         curve, norm = [], 0.0
         while policy.tokens < self.budget_tokens:
             policy.train(policy.roll_out(range(PROMPTS), ROLLOUTS_PER_GROUP))

@@ -12,8 +12,9 @@ from typing import ClassVar
 import numpy as np
 
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
-from benchmarks.learning_experiments.episode import Episode, World, demonstration, logits_of
-from benchmarks.learning_experiments.table import TablePolicy
+from benchmarks.learning_experiments.episode import Episode, demonstration
+from benchmarks.learning_experiments.table import logits_of
+from benchmarks.learning_experiments.world import World, WorldPolicy
 from quartet.types import Trajectory
 
 SITUATIONS, DEMONSTRATED, ACTIONS = 8, 4, 4
@@ -107,7 +108,7 @@ class Main(Experiment):
     budget_tokens = 6400
 
     def run(self, settings: Settings, seed: int) -> Measured:
-        policy, draw = TablePolicy(Simulation(), settings, seed), random.Random(seed)
+        policy, draw = WorldPolicy(Simulation(), settings, seed), random.Random(seed)
         while policy.tokens < self.budget_tokens:
             groups = policy.roll_out(range(SITUATIONS), ROLLOUTS_PER_GROUP)
             for group in groups:

@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
 from benchmarks.learning_experiments.table import TablePolicy
 from benchmarks.learning_experiments.two_answers import PROMPT, RIGHT, TwoAnswers
+from benchmarks.learning_experiments.world import WorldPolicy
 
 CHANCE = 0.3
 """Success rate of the policy."""
@@ -45,7 +46,7 @@ class Main(Experiment):
     budget_tokens = 32 * GROUPS_PER_BATCH * ROLLOUTS_PER_GROUP
 
     def run(self, settings: Settings, seed: int) -> Measured:
-        policy = TablePolicy(TwoAnswers(CHANCE), settings, seed)
+        policy = WorldPolicy(TwoAnswers(CHANCE), settings, seed)
         found = []
         while policy.tokens < self.budget_tokens:
             groups = policy.roll_out([0] * GROUPS_PER_BATCH, ROLLOUTS_PER_GROUP)

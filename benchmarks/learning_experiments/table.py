@@ -6,6 +6,7 @@ the environments and the ledger are left out, and a run of thousands of rollouts
 """
 
 import random
+from abc import ABC, abstractmethod
 from bisect import bisect
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,6 @@ import numpy as np
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from benchmarks.learning_experiments.episode import Episode, World
 from quartet.config import Recipe
 from quartet.recipe.file import apply_override, parse_recipe
 from quartet.train.assign import assign, credits_of, needs_of
@@ -27,6 +27,10 @@ from quartet.train.step import Learner
 from quartet.train.train_batch import train_batch
 from quartet.types import Batch, Group, GroupMember
 
+NEVER = -1e4
+"""Logit of a token that is never said after another; its gradient is exactly 0."""
+SMALLEST_VOCABULARY = 8
+"""Number of tokens with which the trainer checks a model."""
 _DEFAULTS: dict[str, Any] = {
     "name": "table",
     "model": {"path": "table"},
@@ -36,15 +40,26 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
+class Table(ABC):
+    """The initial probabilities of a policy."""
+
+    @abstractmethod
+    def logits(self) -> np.ndarray:
+        """Return the initial policy `[V, V]`: entry `[s, t]` is the logit of token t after token s."""
+
+    def features(self) -> np.ndarray:
+        """Return what the policy sees of each last token, rows of the same length `[V, H]`; by default its identity."""
+        return np.eye(len(self.logits()))
+
+
 class TablePolicy:
     """The trained table of one run, and the train steps that change it."""
 
-    def __init__(self, world: World, settings: Sequence[str], seed: int, delay_train_steps: int | None = None) -> None:
+    def __init__(self, table: Table, settings: Sequence[str], seed: int, delay_train_steps: int | None = None) -> None:
         self.recipe = recipe_of([*settings, f"seed={seed}"])
         self._delay = self.recipe.admission.max_lag if delay_train_steps is None else delay_train_steps
-        self._world, self._draw = world, random.Random(seed)
-        self._features_VH = world.features()
-        model = _model(self._features_VH, world.logits())
+        self._features_VH = table.features()
+        model = _model(self._features_VH, table.logits())
         self._learner = Learner(model, self.recipe, {"reference": deepcopy(model)})
         self._credits = credits_of(self.recipe)
         self._waiting: deque[list[list[GroupMember]]] = deque()
@@ -69,18 +84,6 @@ class TablePolicy:
         """Return the entropy of the token after `last`."""
         logprobs_V = np.array(self._logprobs[last])
         return float(-(np.exp(logprobs_V) * logprobs_V).sum())
-
-    def roll_out(self, tasks: Sequence[int], rollouts_per_group: int) -> list[list[GroupMember]]:
-        """Return one group per task."""
-        groups = []
-        for task in tasks:
-            members = []
-            for number in range(rollouts_per_group):
-                episode = Episode(self, self._draw)
-                members.append(GroupMember(rollout_id=number, trajectory=self._world.play(episode, task)))
-                self.tokens += episode.tokens
-            groups.append(members)
-        return groups
 
     def train(self, groups: list[list[GroupMember]]) -> None:
         """Train on these groups after `delay_train_steps` others, by default the largest lag."""
@@ -111,12 +114,6 @@ class TablePolicy:
         assert gradient_VH is not None
         return gradient_VH.numpy().T.copy()
 
-    def success(self, tasks: Sequence[int], rollouts_per_task: int) -> float:
-        """Return the share of successes among further rollouts, which are not trained and do not count as tokens."""
-        draw = random.Random(f"evaluation {self.recipe.seed}")
-        played = [self._world.play(Episode(self, draw), task) for task in tasks for _ in range(rollouts_per_task)]
-        return sum(trajectory.success for trajectory in played) / len(played)
-
     def _batch(self, groups: list[list[GroupMember]]) -> Batch:
         numbered = [
             Group(group_id=number, task=members[0].trajectory.task, members=members)
@@ -132,6 +129,16 @@ class TablePolicy:
         logprobs_VV = logits_VV.log_softmax(-1)
         self._logprobs: list[list[float]] = logprobs_VV.tolist()
         self._sums = [list(accumulate(row)) for row in logprobs_VV.exp().tolist()]
+
+
+def logits_of(rows: Mapping[int, Mapping[int, float]], vocabulary: int) -> np.ndarray:
+    """Return logits `[V, V]` from the probabilities of the tokens after each token; others are never said."""
+    size = max(vocabulary, SMALLEST_VOCABULARY)
+    logits = np.full((size, size), NEVER)
+    for last in range(size):
+        for token, share in rows.get(last, {0: 1.0}).items():
+            logits[last, token] = np.log(share)
+    return logits
 
 
 def recipe_of(settings: Sequence[str]) -> Recipe:

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from benchmarks.learning_experiments.base import Experiment, Measured, Settings
 from benchmarks.learning_experiments.chain import Chain
-from benchmarks.learning_experiments.table import TablePolicy
 from benchmarks.learning_experiments.turns import FIGURES, PPO, higher, learn
+from benchmarks.learning_experiments.world import WorldPolicy
 
 _VL_DAC = ["credit.name=vl_dac", "credit.discount=1.0", "credit.trace=0.95", *PPO]
 DENSE = "dense"
@@ -43,4 +43,4 @@ class Main(Experiment):
     def run(self, settings: Settings, seed: int) -> Measured:
         world = Chain(pages=8, turns=14, dense=DENSE in settings)
         recipe = [setting for setting in settings if setting != DENSE]
-        return learn(TablePolicy(world, recipe, seed), self.budget_tokens)
+        return learn(WorldPolicy(world, recipe, seed), self.budget_tokens)

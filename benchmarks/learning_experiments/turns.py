@@ -1,7 +1,7 @@
 """One run on a chain of pages: train until the budget is spent, then evaluate."""
 
 from benchmarks.learning_experiments.base import Claim, Figure, Measured
-from benchmarks.learning_experiments.table import TablePolicy
+from benchmarks.learning_experiments.world import WorldPolicy
 
 GROUPS, ROLLOUTS_PER_GROUP = 4, 8
 EVALUATION_ROLLOUTS = 256
@@ -18,7 +18,7 @@ def higher(text: str, arm: str, against: str) -> Claim:
     return Claim(text=text, arm=arm, against=against, figure="mean", above=0)
 
 
-def learn(policy: TablePolicy, budget_tokens: int, rollouts_per_group: int = ROLLOUTS_PER_GROUP) -> Measured:
+def learn(policy: WorldPolicy, budget_tokens: int, rollouts_per_group: int = ROLLOUTS_PER_GROUP) -> Measured:
     """Train on batches of equally many rollouts, in groups of this size.
 
     Return the success of training rollouts, `mean`, and of further ones at the end, `end`.

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.learning_experiments.episode import Episode, World, logits_of
+from benchmarks.learning_experiments.episode import Episode
+from benchmarks.learning_experiments.table import logits_of
+from benchmarks.learning_experiments.world import World
 from quartet.types import Trajectory
 
 PROMPT, RIGHT, WRONG = range(3)

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from benchmarks.learning_experiments.base import Experiment, Measured, Settings
 from benchmarks.learning_experiments.chain import Chain
-from benchmarks.learning_experiments.table import TablePolicy
 from benchmarks.learning_experiments.turns import FIGURES, PPO, higher, learn
+from benchmarks.learning_experiments.world import WorldPolicy
 
 
 class Main(Experiment):
@@ -32,4 +32,4 @@ class Main(Experiment):
 
     def run(self, settings: Settings, seed: int) -> Measured:
         world = Chain(pages=3, turns=5, words=40.0)
-        return learn(TablePolicy(world, settings, seed), self.budget_tokens)
+        return learn(WorldPolicy(world, settings, seed), self.budget_tokens)

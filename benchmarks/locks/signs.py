@@ -9,8 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from benchmarks.learning_experiments.episode import Episode, World, logits_of
-from benchmarks.learning_experiments.table import TablePolicy
+from benchmarks.learning_experiments.table import Table, TablePolicy, logits_of
 from quartet.engine.base import GenerateRequest, GenerateResult
 from quartet.env.base import Env
 from quartet.env.environment.locks import JAMMED, code, row, signs
@@ -21,7 +20,7 @@ from quartet.rollout.loop.base import AgentLoop, Limits
 from quartet.types import FinishReason, Message, Prompt, Sampling, Task, Trajectory
 
 
-class Signs(World):
+class Signs(Table):
     """The pages of some locks, each with and without an error, and the responses that the policy can sample.
 
     Pages of a sign share its probabilities; all pages with an error share a change of them.
@@ -65,9 +64,6 @@ class Signs(World):
             own_VV[self.page(sign, failed=True), self.page(sign, failed=True)] = 0
             own_VV[self.page(sign, failed=True), self.page(JAMMED, failed=True)] = 1
         return own_VV
-
-    def play(self, episode: Episode, task: int) -> Trajectory:
-        raise NotImplementedError("rollouts of locks are those of the agent loop: see `Player`")
 
     def first_try(self, policy: TablePolicy, task: Task) -> float:
         """Return the probability that every first press of a task is right."""

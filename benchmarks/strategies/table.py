@@ -15,8 +15,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from benchmarks.learning_experiments.base import Experiment, Figure, Measured, Settings
-from benchmarks.learning_experiments.episode import Episode, World, logits_of
-from benchmarks.learning_experiments.table import TablePolicy
+from benchmarks.learning_experiments.episode import Episode
+from benchmarks.learning_experiments.table import Table, TablePolicy, logits_of
 from quartet.ledger.rows import FamilyStats, GroupOutcome
 from quartet.manager.control.base import ControlContext, RolloutAllocator
 from quartet.registry import build
@@ -26,7 +26,7 @@ from quartet.types import Call, Fork, Group, GroupMember, Observation, Root, Rou
 _NOTHING = FamilyStats(rollouts=0, successes=0, mean_reward=0.0, mean_turns=0.0, mean_response_tokens=0.0)
 
 
-class Pages(World):
+class Pages(Table):
     """Tasks of equally many pages. Of the `buttons` of a page, the first is right; a task succeeds if all presses are.
 
     A guided rollout reads pages of its own, on which the policy is right with the probability `guided` at first. A
@@ -46,10 +46,7 @@ class Pages(World):
             {page: self._row(chance) for page, chance in enumerate(chances)}, 2 * self._pages + self._buttons
         )
 
-    def play(self, episode: Episode, task: int) -> Trajectory:
-        return self.play_from(episode, task, [], guided=False)
-
-    def play_from(self, episode: Episode, task: int, shared: Sequence[int], *, guided: bool) -> Trajectory:
+    def play(self, episode: Episode, task: int, shared: Sequence[int], *, guided: bool) -> Trajectory:
         """Play a rollout whose first presses are `shared` with its parent, or whose pages are guided ones."""
         success, seen = True, list[tuple[int, int]]()
         for turn in range(self.chances_QT.shape[1]):
@@ -150,7 +147,7 @@ class Manager:
             parent = next(member.trajectory for member in members if member.rollout_id == one.rollout_id)
             shared = parent.calls[: one.call_index + 1]
         presses = [call.response_ids[0] for call in shared]
-        played = self._world.play_from(episode, task.seed, presses, guided=guided)
+        played = self._world.play(episode, task.seed, presses, guided=guided)
         self._policy.tokens += episode.tokens
         calls = [replace(call, borrowed=len(call.prompt_ids) + 1) for call in shared]
         calls += [self._with_entropy(call) for call in played.calls[len(shared) :]]

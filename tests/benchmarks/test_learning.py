@@ -20,6 +20,7 @@ from benchmarks.learning_experiments.rloo import CHANCE, relative_gradient
 from benchmarks.learning_experiments.table import TablePolicy, recipe_of
 from benchmarks.learning_experiments.two_answers import PROMPT, RIGHT, WRONG, TwoAnswers
 from benchmarks.learning_experiments.verdicts import holm, p_value, two_sided, verdicts
+from benchmarks.learning_experiments.world import WorldPolicy
 from benchmarks.raw_results import FOLDER, RawResults
 from quartet.types import GroupMember, Trajectory
 from recipes.digirl.doubly_robust import doubly_robust
@@ -52,7 +53,7 @@ def test_the_expected_gradient_over_all_groups_of_four(credit: str, ratio: float
 
 
 def test_the_table_samples_with_the_probabilities_that_the_trainer_computes():
-    policy = TablePolicy(Chain(pages=3, turns=4, words=2.0), ["train.learning_rate=0.3"], 3)
+    policy = WorldPolicy(Chain(pages=3, turns=4, words=2.0), ["train.learning_rate=0.3"], 3)
     for _ in range(3):
         policy.train(policy.roll_out([0, 0], 4))
         assert policy.metrics["gap_k3_nats"] < 1e-9
@@ -60,7 +61,7 @@ def test_the_table_samples_with_the_probabilities_that_the_trainer_computes():
 
 
 def test_batches_wait_as_many_train_steps_as_the_lag():
-    policy = TablePolicy(TwoAnswers(CHANCE), ["admission.max_lag=2"], 0)
+    policy = WorldPolicy(TwoAnswers(CHANCE), ["admission.max_lag=2"], 0)
     versions = []
     for _ in range(5):
         policy.train(policy.roll_out([0], 4))
@@ -117,7 +118,7 @@ def test_a_run_with_a_tiny_budget_measures_every_figure(name: str):
 
 def test_evaluations_of_different_seeds_differ_and_repeat_with_the_seed():
     world = Chain(pages=2, turns=3)
-    found = [TablePolicy(world, [], seed).success([0], 64) for seed in (10, 11, 12, 10)]
+    found = [WorldPolicy(world, [], seed).success([0], 64) for seed in (10, 11, 12, 10)]
     assert found[0] == found[3]
     assert len(set(found)) > 1
 
