@@ -3,6 +3,7 @@
 The policy reads the sign of a page, and whether the last press failed. A rollout takes a millisecond.
 """
 
+import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -17,7 +18,7 @@ from quartet.policy.renderer import Renderer
 from quartet.registry import build
 from quartet.rollout.client import ModelClient
 from quartet.rollout.loop.base import AgentLoop, Limits
-from quartet.types import FinishReason, Message, Prompt, Sampling, Task, Trajectory
+from quartet.types import FinishReason, GroupMember, Message, Prompt, Sampling, Task, Trajectory
 
 
 class Signs(Table):
@@ -80,19 +81,21 @@ class Player:
         self.loop: AgentLoop = build(rollout.loop, build(rollout.history))
         self._limits = Limits(max_turns=rollout.max_turns, max_tokens=1, timeout_seconds=3600.0)
         self.renderer = cast("Renderer", SignRenderer(world))
-        self.tokens = 0
-        """Number of sampled tokens."""
 
-    async def play(self, task: Task, env: Env) -> Trajectory:
+    def play(self, task: Task, env: Env) -> Trajectory:
         """Play one rollout."""
-        sampling = Sampling(seed=0)
-        model = ModelClient(self, self.renderer, sampling=sampling, conversation=task.key)
-        (trajectory,) = await self.loop.run(task, env, {"main": model}, self._limits)
+        model = ModelClient(self, self.renderer, sampling=Sampling(seed=0), conversation=task.key)
+        (trajectory,) = asyncio.run(self.loop.run(task, env, {"main": model}, self._limits))
         return trajectory
+
+    def group(self, task: Task, env: Env) -> list[GroupMember]:
+        """Play the rollouts of a group."""
+        numbers = range(self._policy.recipe.control.rollouts_per_group)
+        return [GroupMember(rollout_id=number, trajectory=self.play(task, env)) for number in numbers]
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
         token, logprob = self._policy.sample(request.prompt_ids[-1], self._draw)
-        self.tokens += 1
+        self._policy.tokens += 1
         return GenerateResult(
             token_ids=[token],
             logprobs=[min(logprob, 0.0)],

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-_HARNESS = {"__init__", "__main__", "base", "shapley", "table", "views"}
+_HARNESS = {"__init__", "__main__", "base", "contrast", "shapley", "table", "views"}
 _FOUND = sorted(file.stem for file in Path(__file__).parent.glob("*.py") if file.stem not in _HARNESS)
 TUNING = [name for name in _FOUND if name.endswith("_tuning")]
 """Names of the experiments that choose settings, on seeds that are never published; they run only if they are named."""

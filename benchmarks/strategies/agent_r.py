@@ -1,8 +1,7 @@
 """Do Agent-R's spliced revision trajectories give more success than imitation of the successes alone?"""
 
-import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from statistics import fmean
@@ -79,34 +78,25 @@ class Main(Experiment):
     """The rollouts of the initial policy are the same in both arms, whatever their tokens."""
 
     def run(self, settings: Settings, seed: int) -> Measured:
-        return asyncio.run(self._run(settings, seed))
-
-    async def _run(self, settings: Settings, seed: int) -> Measured:
         world = Signs([*KEPT, *RESET], _start())
         policy = TablePolicy(world, settings, seed)
         player = Player(world, policy, random.Random(f"rollouts {seed}"))
-        records = [record async for record in _collected(player)]
-        tokens, draw = player.tokens, random.Random(f"imitation {seed}")
+        records = [*_collected(player)]
+        tokens, draw = policy.tokens, random.Random(f"imitation {seed}")
         imitated = [
             exchange
             for form in Path(policy.recipe.sft.data).stem.split("+")
             for exchange in _exported(form, records, world, policy.recipe)
         ]
         for _ in range(STEPS):
-            policy.train_now(
-                [
-                    [
-                        demonstration([page], [response])
-                        for page, response in draw.choices(imitated, k=EXCHANGES_PER_BATCH)
-                    ]
-                ]
-            )
+            drawn = draw.choices(imitated, k=EXCHANGES_PER_BATCH)
+            policy.train_now([[demonstration([page], [response]) for page, response in drawn]])
         held_out = {kind: _tasks(kind, FIRST_HELD_OUT_SEED, HELD_OUT_TASKS) for kind in ("kept", "reset")}
         figures = {
-            "end": await _success(player, held_out["kept"], ReversibleLocks()),
-            "recovered": await _success(player, held_out["kept"], MisledLocks()),
+            "end": _success(player, held_out["kept"], ReversibleLocks()),
+            "recovered": _success(player, held_out["kept"], MisledLocks()),
             "first": fmean(world.first_try(policy, task) for tasks in held_out.values() for task in tasks),
-            "reset": await _success(player, held_out["reset"], ReversibleLocks()),
+            "reset": _success(player, held_out["reset"], ReversibleLocks()),
         }
         return Measured(figures=figures, tokens=tokens)
 
@@ -147,7 +137,7 @@ def _tasks(kind: str, first_seed: int, count: int) -> list[Task]:
     return [Task(env="locks", family=one, seed=first_seed + n) for one in families for n in range(count)]
 
 
-async def _collected(player: Player) -> AsyncIterator[TrajectoryRecord]:
+def _collected(player: Player) -> Iterator[TrajectoryRecord]:
     """Yield the records of all rollouts of the initial policy, group by group."""
     env = ReversibleLocks()
     for group, task in enumerate([*_tasks("kept", 0, TRAINING_SEEDS), *_tasks("reset", 0, TRAINING_SEEDS)]):
@@ -160,7 +150,7 @@ async def _collected(player: Player) -> AsyncIterator[TrajectoryRecord]:
                 attempt=1,
                 created_at=0.0,
             )
-            yield TrajectoryRecord.of(await player.play(task, env), origin, None)
+            yield TrajectoryRecord.of(player.play(task, env), origin, None)
 
 
 def _exported(form: str, records: Iterable[TrajectoryRecord], world: Signs, recipe: Recipe) -> Iterator[Exchange]:
@@ -176,6 +166,6 @@ def _exported(form: str, records: Iterable[TrajectoryRecord], world: Signs, reci
         yield world.page_of(read), world.token(answer.content)
 
 
-async def _success(player: Player, tasks: Sequence[Task], env: LocksEnv) -> float:
+def _success(player: Player, tasks: Sequence[Task], env: LocksEnv) -> float:
     """Return the share of successes over held-out tasks."""
-    return fmean([(await player.play(task, env)).success for task in tasks for _ in range(EPISODES)])
+    return fmean(player.play(task, env).success for task in tasks for _ in range(EPISODES))

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from benchmarks.learning_experiments.base import Experiment, Figure, Measured, Settings
 from benchmarks.learning_experiments.episode import Episode
 from benchmarks.learning_experiments.table import Table, TablePolicy, logits_of
+from benchmarks.strategies.contrast import Course, train_on_contrast
 from quartet.ledger.rows import FamilyStats, GroupOutcome
 from quartet.manager.control.base import ControlContext, RolloutAllocator
 from quartet.registry import build
@@ -217,28 +218,22 @@ class TableStrategy(Experiment):
         world = self.world(seed)
         policy = TablePolicy(world, settings, seed)
         manager, draw = Manager(world, policy, seed), random.Random(f"tasks {seed}")
-        curve, mixed = [(0, world.successes(policy).mean())], []
-        while policy.tokens < self.budget_tokens:
-            tasks = [draw.randrange(len(world.chances_QT)) for _ in range(policy.recipe.train.groups_per_batch)]
-            groups = [manager.group(task) for task in tasks]
-            different = [len({member.trajectory.reward for member in group}) > 1 for group in groups]
-            mixed += different
-            if any(different):
-                policy.train_now([group for group, differs in zip(groups, different, strict=True) if differs])
-            curve.append((policy.tokens, world.successes(policy).mean()))
-        return Measured(figures=self.measured(world, policy, curve, mixed), tokens=policy.tokens)
+        course = train_on_contrast(
+            policy,
+            self.budget_tokens,
+            lambda: manager.group(draw.randrange(len(world.chances_QT))),
+            lambda: {"success": world.successes(policy).mean()},
+        )
+        return Measured(figures=self.measured(world, policy, course), tokens=policy.tokens)
 
-    def measured(
-        self, world: Pages, policy: TablePolicy, curve: Sequence[tuple[int, float]], mixed: Sequence[bool]
-    ) -> dict[str, float]:
-        """Return the figures of a run, from its success over tokens and the groups that had different rewards."""
-        tokens, success = (np.array(column, dtype=float) for column in zip(*curve, strict=True))
+    def measured(self, world: Pages, policy: TablePolicy, course: Course) -> dict[str, float]:
+        """Return the figures of a run."""
         hopeless_Q = world.chances_QT.prod(axis=1) < 0.01
         at_end_Q = world.successes(policy)
         return {
-            "area": float(np.trapezoid(success, tokens) / tokens[-1]),
-            "end": float(at_end_Q.mean()),
-            "mixed": sum(mixed) / len(mixed),
-            "contrasts": sum(mixed) / policy.tokens,
+            "area": course.mean("success"),
+            "end": course.end("success"),
+            "mixed": sum(course.mixed) / len(course.mixed),
+            "contrasts": sum(course.mixed) / policy.tokens,
             "hopeless": float(at_end_Q[hopeless_Q].mean()) if hopeless_Q.any() else 0.0,
         }

@@ -5,7 +5,9 @@ from typing import ClassVar
 import numpy as np
 
 from benchmarks.learning_experiments.base import Figure
+from benchmarks.learning_experiments.table import TablePolicy
 from benchmarks.strategies.base import higher
+from benchmarks.strategies.contrast import Course
 from benchmarks.strategies.table import GRPO, Pages, TableStrategy
 
 
@@ -41,8 +43,8 @@ class Main(TableStrategy):
         chances_Q = np.random.default_rng(seed).beta(0.35, 0.35, 48).clip(1e-3, 0.99)
         return Pages(chances_Q[:, None], guided=0.3, second=0.1)
 
-    def measured(self, world, policy, curve, mixed):
+    def measured(self, world: Pages, policy: TablePolicy, course: Course) -> dict[str, float]:
         first, second = (
             np.mean([policy.chance(page, button) for page in range(len(world.chances_QT))]) for button in world.right
         )
-        return super().measured(world, policy, curve, mixed) | {"second": float(second / (first + second))}
+        return super().measured(world, policy, course) | {"second": float(second / (first + second))}

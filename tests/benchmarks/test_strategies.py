@@ -9,11 +9,14 @@ import pytest
 from benchmarks.learning_experiments import find
 from benchmarks.learning_experiments.report import Run
 from benchmarks.learning_experiments.table import TablePolicy
+from benchmarks.learning_experiments.two_answers import TwoAnswers
+from benchmarks.learning_experiments.world import WorldPolicy
 from benchmarks.locks.run import run
 from benchmarks.locks.variants import grpo_with
 from benchmarks.raw_results import RawResults
 from benchmarks.strategies import NAMES, TUNING
 from benchmarks.strategies.best_locks import LOWEST_SUCCESS
+from benchmarks.strategies.contrast import Course, train_on_contrast
 from benchmarks.strategies.table import Manager
 from benchmarks.strategies.views import result, summary
 from quartet.ledger import Ledger
@@ -110,6 +113,20 @@ def test_locks_on_a_table_measure_every_figure(name: str, arm: str):
     assert set(measured.figures) == set(experiment.figures)
     assert all(0 <= value <= 1 for value in measured.figures.values())
     assert measured.tokens >= experiment.budget_tokens
+
+
+def test_a_mean_over_a_run_weighs_values_by_tokens():
+    course = Course(tokens=[0, 10, 40], points=[{"success": 0.0}, {"success": 1.0}, {"success": 1.0}])
+    assert course.mean("success") == (0.5 * 10 + 30) / 40
+    assert course.end("success") == 1.0
+
+
+def test_groups_with_equal_rewards_are_sampled_and_not_trained():
+    policy = WorldPolicy(TwoAnswers(0.5), [], 0)
+    course = train_on_contrast(policy, 80, lambda: policy.roll_out([0], 2)[0], lambda: {"version": policy.version})
+    assert 0 < sum(course.mixed) < len(course.mixed)
+    assert policy.version == sum(course.mixed), "one group is one train step"
+    assert course.tokens == [2 * groups for groups in range(41)]
 
 
 def test_presses_of_a_table_that_a_fork_shares_cost_no_tokens():
