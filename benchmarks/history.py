@@ -6,7 +6,7 @@ Plays one episode per history with the real agent loop, renderer and picture pro
 does. An engine without a model responds, since the count of tokens does not depend on what it says. Each turn shows a
 screen of 1920 x 1080 pixels, which Qwen2.5-VL reads as 2,691 tokens. The format's instructions, which begin every
 conversation, have 800 tokens. Every turn has 100 tokens of text and 50 of response, and prompts that repeat its action
-spend 20 on it.
+spend 20 on it. A placeholder of `compressed` has 5.
 """
 
 import asyncio
@@ -46,12 +46,13 @@ from quartet.types import (
 SCREEN = (1920, 1080)
 PATCH, MAX_PIXELS = 14, 12_845_056
 PROMPT_TOKENS, OBSERVATION_TOKENS, RESPONSE_TOKENS = 800, 100, 50
-ACTION_TOKENS, REQUEST_TOKENS = 20, 15
+ACTION_TOKENS, REQUEST_TOKENS, PLACEHOLDER_TOKENS = 20, 15, 5
 MAX_TOKENS_PER_MICROBATCH = 1 << 20
 WORD = "word "  # two tokens, the word and the space
 GOAL, TEXT = "word", WORD * (OBSERVATION_TOKENS // 2 - 1)  # joined by a line break
 ACTION = (WORD * (ACTION_TOKENS // 2)).strip()  # one token less; a prompt shows it after another, `\ndid `
 REQUEST = (WORD * ((REQUEST_TOKENS + 1) // 2)).strip()
+PLACEHOLDER = (WORD * ((PLACEHOLDER_TOKENS + 1) // 2)).strip()
 SLIDING, INTERVAL = "sliding_5", "interval_5_every_10"
 HISTORIES: dict[str, dict[str, Any]] = {
     "all": {"name": "all"},
@@ -59,6 +60,7 @@ HISTORIES: dict[str, dict[str, Any]] = {
     "interval_5_every_5": {"name": "interval", "min": 5, "every": 5},
     SLIDING: {"name": "sliding", "pictures": 5},
     "summary_every_10": {"name": "summary", "every": 10, "max_tokens": RESPONSE_TOKENS, "request": REQUEST},
+    "compressed": {"name": "compressed", "placeholder": PLACEHOLDER},
     "latest": {"name": "latest"},
 }
 
@@ -73,6 +75,10 @@ class Trained(Struct, kw_only=True):
     """Tokens of all rows, in which a shared first prompt counts once."""
     picture_tokens: int
     """Placeholders of pictures among `tokens`."""
+    longest: int
+    """Tokens of the longest sequence: the context that the policy needs."""
+    read_tokens: int
+    """Tokens of all prompts, which an engine reads that keeps nothing between turns."""
 
 
 class Screens:
@@ -154,6 +160,8 @@ def trained(trajectory: Trajectory) -> Trained:
         tokens=packed.sequence_tokens,
         packed_tokens=sum(row.num_tokens for row in rows),
         picture_tokens=sum(one.num_placeholders for branch in packed.branches for one in branch.media),
+        longest=max(branch.num_tokens for branch in packed.branches),
+        read_tokens=sum(len(call.prompt_ids) for call in trajectory.calls),
     )
 
 
@@ -178,9 +186,10 @@ def main(turns: int, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(result))
         return
-    click.echo(f"{'history':<22}{'sequences':>10}{'tokens':>10}{'packed':>10}{'of pictures':>13}")
+    columns = ("sequences", "tokens", "packed_tokens", "picture_tokens", "longest", "read_tokens")
+    click.echo(f"{'history':<22}" + "".join(f"{column:>16}" for column in columns))
     for name, one in result["histories"].items():
-        shown = f"{one['sequences']:>10}{one['tokens']:>10,}{one['packed_tokens']:>10,}{one['picture_tokens']:>13,}"
+        shown = "".join(f"{one[column]:>16,}" for column in columns)
         click.echo(f"{name:<22}{shown}")
     click.echo(f"{SLIDING} to {INTERVAL}: {result['token_ratio_sliding_to_interval']} x the tokens")
 

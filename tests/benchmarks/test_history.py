@@ -10,6 +10,7 @@ from benchmarks.history import (
     HISTORIES,
     INTERVAL,
     OBSERVATION_TOKENS,
+    PLACEHOLDER_TOKENS,
     PROMPT_TOKENS,
     REQUEST_TOKENS,
     RESPONSE_TOKENS,
@@ -58,3 +59,21 @@ def test_a_branch_after_a_summary_has_the_instructions_the_request_and_the_summa
     counts = trained(asyncio.run(play(HISTORIES["summary_every_10"], TURNS)))
     assert counts.sequences == 3
     assert counts.tokens == 3 * RULES + TURNS * (TURN + PICTURE) + 4 * written + 2 * GOAL_TOKENS
+
+
+def test_compressed_pages_make_the_longest_sequence_short_and_the_sum_of_all_long(monkeypatch):
+    """Every turn is a sequence: the instructions, its page, and of each earlier turn a placeholder and the response."""
+    monkeypatch.setattr(history, "SCREEN", (112, 112))
+    counts = trained(asyncio.run(play(HISTORIES["compressed"], TURNS)))
+    earlier = PLACEHOLDER_TOKENS + 3 + RESPONSE_TOKENS
+    lengths = [RULES + TURN + PICTURE + earlier * turn + GOAL_TOKENS * (turn > 0) for turn in range(TURNS)]
+    assert (counts.sequences, counts.tokens, counts.longest) == (TURNS, sum(lengths), lengths[-1])
+    assert counts.read_tokens == sum(lengths) - TURNS * RESPONSE_TOKENS
+    assert counts.picture_tokens == 16 * TURNS
+
+
+def test_a_conversation_with_all_pages_is_one_long_sequence_that_is_read_in_every_turn(monkeypatch):
+    monkeypatch.setattr(history, "SCREEN", (112, 112))
+    counts = trained(asyncio.run(play(HISTORIES["all"], TURNS)))
+    assert counts.longest == counts.tokens == RULES + TURNS * (TURN + PICTURE)
+    assert counts.read_tokens == sum(RULES + turn * (TURN + PICTURE) - RESPONSE_TOKENS for turn in range(1, TURNS + 1))
