@@ -20,7 +20,7 @@ import click
 from msgspec.structs import asdict
 
 from benchmarks.published import NAMES, find
-from benchmarks.published.base import Length
+from benchmarks.published.base import A, Length, Part, Simulate
 from benchmarks.published.rows import described, report, rows
 from benchmarks.published.simulated import Simulator
 from benchmarks.published.views import PREFIX
@@ -32,6 +32,7 @@ from benchmarks.virtual.figures import Figures
 @click.option("--parts", default=",".join(NAMES), show_default=True)
 @click.option("--warm-steps", type=int, help="Train steps that are not measured; default: the part's.")
 @click.option("--train-steps", type=int, help="Measured train steps; default: the part's.")
+@click.option("--variations/--no-variations", default=True, help="Also simulate the variations of assumptions.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Folder of the ledgers, for instance in memory.")
 @click.option("--anew", is_flag=True, help="Delete the earlier raw results of these parts first.")
 @results_option
@@ -40,6 +41,7 @@ def main(
     parts: str,
     warm_steps: int | None,
     train_steps: int | None,
+    variations: bool,
     folder: Path | None,
     anew: bool,
     results: Path,
@@ -53,25 +55,25 @@ def main(
     changed = {name: value for name, value in given.items() if value is not None}
     result = dict[str, Any]()
     for name in names:
-        result |= measure(name, results / f"{PREFIX}{name}.jsonl", changed, folder, anew=anew)
+        file, part = results / f"{PREFIX}{name}.jsonl", find(name)
+        if anew:
+            RawResults(file, Figures).begin()
+        length = Length(**(asdict(part.length) | changed))
+        simulator = Simulator(part, file, length, folder, lambda line: click.echo(line, err=True))
+        reported = measure(name, part, simulator, varied=variations) | asdict(length)
+        result |= {headline: reported[headline]["simulated"] for headline in part.headlines} | {name: reported}
     if as_json:
         click.echo(json.dumps(result))
 
 
-def measure(name: str, file: Path, changed: dict[str, int], folder: Path | None, *, anew: bool) -> dict[str, Any]:
-    """Simulate what the raw results of a part lack; return its results, and its headlines beside them."""
-    if anew:
-        RawResults(file, Figures).begin()
-    part = find(name)
-    length = Length(**(asdict(part.length) | changed))
-    simulator = Simulator(part, file, length, folder, lambda line: click.echo(line, err=True))
+def measure(name: str, part: Part[A], simulate: Simulate[A], *, varied: bool) -> dict[str, Any]:
+    """Print and return the results of a part."""
     found = []
-    for row in rows(part, simulator):
+    for row in rows(part, simulate, varied=varied):
         outcomes = ", ".join(f"{outcome} {one.simulated:.3g}" for outcome, one in row.outcomes.items())
         click.echo(f"{name}, {described(row.changes) or 'as assumed'}: {outcomes}", err=True)
         found.append(row)
-    reported = report(found) | asdict(length)
-    return {headline: reported[headline]["simulated"] for headline in part.headlines} | {name: reported}
+    return report(found)
 
 
 if __name__ == "__main__":

@@ -121,5 +121,6 @@ def scenario(assumed: Assumed, *, recycles: bool) -> Scenario:
         sessions=int(OVER_PROVISION * GROUPS * ROLLOUTS),
         recipe=recipe,
         load_seconds=assumed.load_seconds,
+        tick_seconds=5.0,
         loads_at_once=None,
     )

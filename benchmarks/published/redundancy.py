@@ -71,4 +71,4 @@ def scenario(assumed: Assumed, extra: int) -> Scenario:
         hang_seconds=assumed.hang_seconds,
     )
     straggler = {"straggler": {"name": "redundancy", "extra_rollouts": extra}} if extra else {}
-    return replace(base, kinds=base.kinds | {"agentic": agentic}, recipe=base.recipe | straggler, tick_seconds=5.0)
+    return replace(base, kinds=base.kinds | {"agentic": agentic}, recipe=base.recipe | straggler)

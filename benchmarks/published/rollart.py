@@ -121,6 +121,7 @@ def scenario(assumed: Assumed, schedule: str, mix: Mix, *, affinity: bool) -> Sc
         recipe=recipe,
         affinity=affinity,
         load_seconds=assumed.load_seconds,
+        tick_seconds=5.0,
         loads_at_once=max(sum(mix) // 4, 1) if schedule == "rollout_wise" else None,
     )
 

@@ -20,9 +20,10 @@ class Row(Struct, Generic[A], frozen=True, kw_only=True):
     outcomes: dict[str, Outcome]
 
 
-def rows(part: Part[A], simulate: Simulate[A]) -> Iterator[Row[A]]:
-    """Yield the rows; the first is that without changes."""
-    for changes in ({}, *part.variations):
+def rows(part: Part[A], simulate: Simulate[A], *, varied: bool = True) -> Iterator[Row[A]]:
+    """Yield the row without changes and, if `varied`, those of the variations."""
+    yield _row(part, {}, simulate)
+    for changes in part.variations if varied else ():
         yield _row(part, changes, simulate)
 
 

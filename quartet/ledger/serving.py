@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from quartet.ledger.modules import member_names
 from quartet.ledger.policy_rows import ancestry_of, newest
 from quartet.ledger.schema import run_values
-from quartet.ledger.values import policy_key, read_value
+from quartet.ledger.values import policy_key, read_value, read_values
 from quartet.types import MAIN
 
 SETTLED, SERVED, ENGINES = "settled_version", "served_version", "engines"
@@ -33,7 +33,9 @@ def reported(connection: Connection, policy: str, name: str) -> list[int | None]
     """
     expected = read_value(connection, ENGINES, [FIRST_ENGINE])
     engines = dict.fromkeys([*expected, *member_names(connection, FIRST_ENGINE)])
-    return [read_value(connection, engine_key(engine, name, policy)) for engine in engines]
+    keys = [engine_key(engine, name, policy) for engine in engines]
+    values = read_values(connection, keys)
+    return [values.get(key) for key in keys]
 
 
 def served_version(connection: Connection, policy: str) -> int:

@@ -17,7 +17,7 @@ from quartet.report.staleness import lag_histogram, over_lag
 from quartet.report.totals import run_totals
 from quartet.types import GroupState, Policy, Purpose, RolloutLease, Status, Trajectory
 from quartet.types.call import Call
-from tests.ledger.samples import FakeClock, manager_of, plan, recipe, trajectory
+from tests.ledger.samples import FakeClock, manager_of, plan, recipe, statements, trajectory
 
 NAMES = ("even", "odd")
 
@@ -304,3 +304,16 @@ def test_a_group_closes_early_by_its_rollouts_and_not_by_their_parts(tmp_path, c
         assert ledger.groups.ended_rounds() == []
         play_both(ledger, second)
         assert ledger.groups.ended_rounds() == [1]
+
+
+def test_the_served_versions_of_a_hundred_engines_take_as_many_queries_as_those_of_one(ledger):
+    asked: list[int] = []
+    for count in (1, 100):
+        engines = ["engine", *(f"engine-{number}" for number in range(2, count + 1))]
+        ledger.policies.expect_engines(engines)
+        for name in (*NAMES, "judge"):
+            ledger.of(name).policies.mark_settled(0, serving=0, engine=engines[-1])
+        with statements() as queries:
+            ledger.policies.versions_behind()
+        asked.append(len(queries))
+    assert asked[0] == asked[1] > 0

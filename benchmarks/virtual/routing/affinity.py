@@ -14,13 +14,18 @@ class Affinity(Routing):
     """Send a request to the hardware on which its kind of workload has the lowest cost relative to the other kinds
     (comparative advantage), and there to the engine with the fewest requests."""
 
+    def __init__(self) -> None:
+        self._relative: dict[tuple[str, VirtualEngine], float] = {}
+
     def pick(self, kind: str, engines: Sequence[VirtualEngine]) -> VirtualEngine:
-        relative = [_relative_cost(kind, engine) for engine in engines]
+        relative = [self._relative_cost(kind, engine) for engine in engines]
         best = min(relative)
         preferred = [engine for engine, cost in zip(engines, relative, strict=True) if cost == best]
         return LeastRequests().pick(kind, preferred)
 
-
-def _relative_cost(kind: str, engine: VirtualEngine) -> float:
-    """Return the cost of a request, as a share of the sum over all kinds of workload."""
-    return engine.costs[kind].request_seconds / sum(cost.request_seconds for cost in engine.costs.values())
+    def _relative_cost(self, kind: str, engine: VirtualEngine) -> float:
+        """Return the cost of a request, as a share of the sum over all kinds of workload."""
+        if (kind, engine) not in self._relative:
+            whole = sum(cost.request_seconds for cost in engine.costs.values())
+            self._relative[kind, engine] = engine.costs[kind].request_seconds / whole
+        return self._relative[kind, engine]
