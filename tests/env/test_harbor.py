@@ -202,7 +202,6 @@ async def test_a_task_that_cannot_be_solved_here_fails_its_resets(tmp_path, file
 @pytest.mark.parametrize(
     ("files", "problem"),
     [
-        ({"task_toml": "[environment]\ndocker_image = 'x'"}, "has no Dockerfile, but the image x"),
         ({"task_toml": "[[steps]]\nname = 'one'"}, "several steps"),
         ({"task_toml": "[environment]\nos = 'windows'"}, "runs on windows"),
         ({"task_toml": "[verifier]\nenvironment_mode = 'separate'"}, "tests in a container of its own"),
@@ -221,6 +220,14 @@ def test_a_task_that_needs_docker_is_refused_or_left_out(tmp_path, files, proble
     shutil.copytree(TASKS / "mend-total", tasks / "mend-total")
     chosen = config.Env(name="harbor", tasks=str(tasks), held_out=str(TASKS), unsupported="skip")
     assert make_environment(chosen).num_train_tasks(ALL) == 1
+
+
+def test_a_prebuilt_image_needs_its_dockerfile(tmp_path):
+    tasks = copied(tmp_path, task_toml="[environment]\ndocker_image = 'poems:1'")
+    assert read_task(tasks / "count-lines").workdir == "/app"
+    (tasks / "count-lines" / "environment" / "Dockerfile").unlink()
+    with pytest.raises(ConfigError, match=r"no environment/Dockerfile \(its image is poems:1\)"):
+        read_task(tasks / "count-lines")
 
 
 def test_a_dockerfile_becomes_commands(tmp_path):

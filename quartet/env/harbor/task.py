@@ -92,8 +92,8 @@ def _lacking(folder: Path, config: Config) -> Iterator[str]:
         yield "has several steps"
     if environment.os.lower() != "linux":
         yield f"runs on {environment.os}"
-    if environment.docker_image or not (folder / "environment" / "Dockerfile").is_file():
-        yield f"has no Dockerfile, but the image {environment.docker_image}"
+    if not (folder / "environment" / "Dockerfile").is_file():
+        yield f"has no environment/Dockerfile (its image is {environment.docker_image or 'not named either'})"
     if any((folder / "environment").glob("docker-compose.*")):
         yield "needs several containers (docker-compose)"
     if environment.gpus or environment.tpu:
