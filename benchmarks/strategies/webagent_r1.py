@@ -68,11 +68,11 @@ class Main(Experiment):
         return asyncio.run(self._run(settings, seed))
 
     async def _run(self, settings: Settings, seed: int) -> Measured:
-        world, tokens, curve = Signs(FAMILIES, _uniform()), 0, []
+        world, tokens, curve = Signs(FAMILIES, uniform()), 0, []
         policy = TablePolicy(world, settings, seed)
         if policy.recipe.sft.data:
             curve.append((0, *_measured(world, policy)))
-            world, tokens = await _imitated(world, settings, seed)
+            world, tokens = await imitated(world, settings, seed)
             policy = TablePolicy(world, settings, seed)
         curve.append((tokens, *_measured(world, policy)))
         before = curve[-1][1]
@@ -104,7 +104,7 @@ async def _groups(player: Player, policy: TablePolicy, draw: random.Random) -> l
     return groups
 
 
-async def _imitated(world: Signs, settings: Settings, seed: int) -> tuple[Signs, int]:
+async def imitated(world: Signs, settings: Settings, seed: int) -> tuple[Signs, int]:
     """Return the world whose initial policy has imitated the expert, and the number of the expert's tokens."""
     draw = random.Random(f"demonstrations {seed}")
     tasks = [Task(env="locks", family=family, seed=draw.randrange(TRAINING_SEEDS)) for family in FAMILIES]
@@ -114,7 +114,7 @@ async def _imitated(world: Signs, settings: Settings, seed: int) -> tuple[Signs,
         policy.train_now([[demonstration([page], [world.token(press)]) for page, press in shown]])
     learned = {
         sign: {press: policy.chance(world.page(sign), world.token(press)) for press in presses}
-        for sign, presses in _uniform().items()
+        for sign, presses in uniform().items()
     }
     return Signs(FAMILIES, learned), len(shown)
 
@@ -130,7 +130,7 @@ async def _demonstrated(world: Signs, task: Task) -> Sequence[tuple[int, str]]:
     return shown
 
 
-def _uniform() -> Mapping[str, Mapping[str, float]]:
+def uniform() -> Mapping[str, Mapping[str, float]]:
     """Return the initial probabilities: uniform over the buttons of each sign."""
     counts = {sign: count for family in FAMILIES for sign, count in buttons(family).items()}
     counts[JAMMED] = max(counts.values())
