@@ -44,7 +44,7 @@ class Main(Experiment):
     """
 
     common = (
-        *(*GRPO, "train.groups_per_batch=8", "rollout.loop=latest", "rollout.max_turns=8", "train.learning_rate=0.8"),
+        *(*GRPO, "train.groups_per_batch=8", "rollout.loop=latest", "rollout.max_turns=8", "train.learning_rate=1.6"),
         *("loss.terms=[{name='ppo_clip',importance='none'},{name='kl',weight=0.001}]", "credit.epsilon=1e-4"),
     )
     arms: ClassVar = {"grpo": ["sft.steps=0"], "warm-up": ["sft.data=expert.jsonl", "sft.steps=10"]}

@@ -8,7 +8,7 @@ from typing import ClassVar
 from benchmarks.strategies.base import higher
 from benchmarks.strategies.webagent_r1 import Main as WebAgentR1
 
-CANDIDATES = {f"rate {rate}": [f"train.learning_rate={rate}"] for rate in (0.4, 1.6, 3.2)}
+CANDIDATES = {f"rate {rate}": [f"train.learning_rate={rate}"] for rate in (0.4, 0.8, 3.2)}
 
 
 class Main(WebAgentR1):
