@@ -32,7 +32,7 @@ class Ran(NamedTuple):
     """End of a command."""
 
     output: str
-    """What it printed, perhaps without the middle."""
+    """Text that it printed; of a long text the beginning and the end."""
     status: int | None
     """Exit status; None if it was killed at its time limit."""
 
