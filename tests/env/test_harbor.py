@@ -106,6 +106,16 @@ async def test_a_hanging_command_is_killed_and_the_episode_goes_on():
     await session.close()
 
 
+async def test_many_commands_of_a_response_cannot_make_a_step_too_long():
+    session, task = made(command_timeout_seconds=1.0)
+    session.reset(task)
+    calls = [ToolCall(name="bash", arguments={"command": command}) for command in ("echo a", "sleep 60", "sleep 60")]
+    result = session.act([*calls, *calls])
+    outcomes = [action.outcome for action in result.actions]
+    assert outcomes == [Outcome.DONE, Outcome.TIMEOUT, *[Outcome.ENDED] * 4] and not result.terminated
+    await session.close()
+
+
 async def test_a_command_reaches_neither_the_host_nor_the_tests():
     session, task = made()
     session.reset(task)
@@ -243,7 +253,7 @@ def test_a_recipe_that_cannot_work_is_refused():
     data = {"name": "t", "model": {"path": "."}, "env": {"name": "harbor", "tasks": str(TASKS)}}
     with pytest.raises(ConfigError, match="does not show the results"):
         parse_recipe(data, source="test")
-    with pytest.raises(ConfigError, match="may take as long as"):
+    with pytest.raises(ConfigError, match="commands and tests may take 70 s"):
         parse_recipe({**data, "rollout": {"loop": "append"}}, source="test")
 
 

@@ -41,7 +41,7 @@ class Harbor(Environment):
         """Run the solution of each task before its first episode, and fail the reset if it does not get a reward of 1
         here. Otherwise a task that lacks a program of this machine would be rewarded with zeros."""
         command_timeout_seconds: PositiveFloat = 10.0
-        """Time after which a command of the agent is killed; the agent reads this."""
+        """Time after which the commands of a response are killed; the agent reads this."""
         test_timeout_seconds: PositiveFloat = 60.0
         """Maximum duration of a task's tests, if its own limit is not lower. After it the rollout ends as
         `error_reward`."""
@@ -68,11 +68,12 @@ class Harbor(Environment):
     def check(cls, settings: Any, recipe: Recipe) -> None:
         if recipe.rollout.loop.name == "latest":
             raise ConfigError("the loop latest does not show the results of earlier commands", LOOP_ADVICE)
-        if max(settings.test_timeout_seconds, settings.command_timeout_seconds) >= recipe.env.step_timeout_seconds:
+        longest = settings.command_timeout_seconds + settings.test_timeout_seconds
+        if longest >= recipe.env.step_timeout_seconds:
             raise ConfigError(
-                f"a command or the tests may take as long as env.step_timeout_seconds = "
+                f"commands and tests may take {longest:g} s, but a step only env.step_timeout_seconds = "
                 f"{recipe.env.step_timeout_seconds:g}",
-                "raise the latter above env.test_timeout_seconds and env.command_timeout_seconds",
+                "raise the latter above env.command_timeout_seconds + env.test_timeout_seconds",
             )
         if recipe.evaluation.first_seed < FIRST_HELD_OUT_SEED:
             raise ConfigError(

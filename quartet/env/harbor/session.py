@@ -1,5 +1,6 @@
 """Session of a task of Harbor; its methods are plain functions, which run in a thread of the session."""
 
+import time
 from collections.abc import Callable, Sequence
 
 from quartet.actions.grammar import ActionError, parse_actions
@@ -34,6 +35,7 @@ BASH = Tool(
         },
     )
 )
+OVER = "not started: the time for the commands of a response was over"
 MALFORMED = 'write call bash {"command": "..."}'
 
 
@@ -76,11 +78,13 @@ class HarborSession:
     def act(self, actions: Sequence[Action]) -> StepResult:
         """Run the commands of a response in order, until it ends the episode."""
         messages, records = list[Message](), list[TakenAction]()
+        ends_at = time.monotonic() + self._command_seconds
         for action in actions:
             if not isinstance(action, ToolCall):
                 text = action.text if isinstance(action, Text) else canonical(action)
                 return self._judged([*records, TakenAction(action=action, canonical=text)])
-            text, outcome = self._called(action)
+            left = ends_at - time.monotonic()
+            text, outcome = self._called(action, left) if left > 0 else (OVER, Outcome.ENDED)
             error = "" if outcome is Outcome.DONE else text
             records.append(TakenAction(action=action, canonical=canonical(action), outcome=outcome, error=error))
             messages.append(Message("tool", f"error: {text}" if error else text, action.name))
@@ -89,7 +93,7 @@ class HarborSession:
     async def close(self) -> None:
         self._release()
 
-    def _called(self, call: ToolCall) -> tuple[str, Outcome]:
+    def _called(self, call: ToolCall, seconds: float) -> tuple[str, Outcome]:
         """Return what a call of the agent printed, or why it was not done."""
         command = call.arguments.get("command")
         if (
@@ -102,12 +106,12 @@ class HarborSession:
         ran = self._files().run(
             command,
             self._task.workdir,
-            self._command_seconds,
+            seconds,
             variables=self._task.variables,
             characters=self._characters,
         )
         if ran.status is None:
-            return f"{ran.output}\nkilled after {self._command_seconds:g} s".lstrip(), Outcome.TIMEOUT
+            return f"{ran.output}\nkilled after {seconds:.2g} s".lstrip(), Outcome.TIMEOUT
         return ran.output + (f"\n[exit status {ran.status}]" if ran.status else ""), Outcome.DONE
 
     def _turn(self, messages: list[Message], records: list[TakenAction]) -> StepResult:
