@@ -46,6 +46,15 @@ class Judge:
 
         Raise `RewardError` if the server rejects the question or its answer is not a chat completion.
         """
+        async with ClientSession(headers=self._headers) as http:
+            while True:
+                answer = await self._try(http, question)
+                if answer is not None:
+                    return answer
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _try(self, http: ClientSession, question: str) -> str | None:
+        """Return the judge's answer, or None, with a warning, if the server is busy or does not respond."""
         settings = self._settings
         url = f"{settings.url.rstrip('/')}/v1/chat/completions"
         body = {
@@ -54,19 +63,15 @@ class Judge:
             "temperature": settings.temperature,
             "max_tokens": settings.max_tokens,
         }
-        async with ClientSession(headers=self._headers) as http:
-            while True:
-                try:
-                    async with http.post(url, json=body) as answer:
-                        if answer.status not in BUSY:
-                            return _content(answer.status, await answer.text())
-                        problem = f"HTTP status {answer.status}"
-                except ClientError as error:
-                    problem = f"{type(error).__name__}: {error}"
-                LOG.warning(
-                    "judge %s at %s gave no answer: %s; retry in %g s", settings.model, url, problem, PAUSE_SECONDS
-                )
-                await asyncio.sleep(PAUSE_SECONDS)
+        try:
+            async with http.post(url, json=body) as answer:
+                if answer.status not in BUSY:
+                    return _content(answer.status, await answer.text())
+                problem = f"HTTP status {answer.status}"
+        except ClientError as error:
+            problem = f"{type(error).__name__}: {error}"
+        LOG.warning("judge %s at %s gave no answer: %s; retry in %g s", settings.model, url, problem, PAUSE_SECONDS)
+        return None
 
 
 def _content(status: int, text: str) -> str:
