@@ -504,7 +504,7 @@ async def test_an_unreachable_host_is_an_error_that_says_what_was_tried():
 
 
 async def test_a_host_that_accepts_but_never_answers_is_given_up(monkeypatch):
-    monkeypatch.setattr("quartet.env.client.GRACE_SECONDS", 0.05)
+    monkeypatch.setattr("quartet.env.dialer.GRACE_SECONDS", 0.05)
     with socket.socket() as stuck:
         stuck.bind(("127.0.0.1", 0))
         stuck.listen()
