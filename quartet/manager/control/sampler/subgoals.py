@@ -1,6 +1,7 @@
 """Curriculum by sub-goals: tasks begin where an expert has few actions left, and more of them as the policy learns."""
 
 import random
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from quartet.config import Recipe
 from quartet.config.section import Fraction, Positive
 from quartet.env import make_environment, suite_families
 from quartet.errors import ConfigError
-from quartet.ledger.rows import FamilyStats
+from quartet.ledger.rows import FamilyStats, GroupOutcome
 from quartet.manager.control.sampler.contrast import ContrastSampler
 from quartet.part import NoSettings
 from quartet.types import ACTIONS_LEFT, GENERATED, Task
@@ -20,10 +21,11 @@ class SubgoalsSampler(ContrastSampler):
     """Draw tasks like `contrast`, and begin them where an expert of the environment has few actions left.
 
     A sub-goal is one action of the expert, such as the filling of a field. Each family begins with one action left; the
-    number rises by one when the newest groups with the present number succeed often enough, and never falls. The expert
-    plays in the reset only: none of its actions is trained on. Evaluations play whole tasks. The numbers follow from
-    the ledger, so a restarted run continues them. With `generated_share`, some groups follow an instruction of as many
-    sub-goals, which the environment draws from the elements of the page and judges itself.
+    number rises by one when the newest groups with the present number succeed often enough, and never falls. When the
+    newest whole tasks do, all tasks of the family are whole. The expert plays in the reset only: none of its actions is
+    trained on. Evaluations play whole tasks. The numbers follow from the ledger, so a restarted run continues them.
+    With `generated_share`, some groups follow an instruction of as many sub-goals, which the environment draws from the
+    elements of the page and judges itself.
     """
 
     class Settings(NoSettings):
@@ -71,12 +73,19 @@ class SubgoalsSampler(ContrastSampler):
 
     def actions_left(self, stats: FamilyStats | None) -> int:
         """Return the number of actions left with which the next task of a family begins."""
-        groups = [outcome for outcome in (stats.outcomes if stats else []) if ACTIONS_LEFT in outcome.params]
-        reached = max((outcome.params[ACTIONS_LEFT] for outcome in groups), default=1)
-        newest = [outcome for outcome in groups if outcome.params[ACTIONS_LEFT] == reached][: self.settings.groups]
-        solved, played = sum(outcome.successes for outcome in newest), sum(outcome.countable for outcome in newest)
-        learned = len(newest) == self.settings.groups and solved >= self.settings.success * played
-        return min(reached + learned, self.settings.most)
+        outcomes = stats.outcomes if stats else []
+        if self._learned([one for one in outcomes if not one.params]):
+            return self.settings.most
+        begun = [one for one in outcomes if ACTIONS_LEFT in one.params]
+        reached = max((one.params[ACTIONS_LEFT] for one in begun), default=1)
+        rises = self._learned([one for one in begun if one.params[ACTIONS_LEFT] == reached])
+        return min(reached + rises, self.settings.most)
+
+    def _learned(self, groups: Sequence[GroupOutcome]) -> bool:
+        """Return whether the newest of these groups succeed often enough."""
+        newest = groups[: self.settings.groups]
+        solved, played = sum(one.successes for one in newest), sum(one.countable for one in newest)
+        return len(newest) == self.settings.groups and solved >= self.settings.success * played
 
     def _posed(self, task: Task, counter: int, left: int) -> Task:
         """Return the task as the group plays it that is admitted as number `counter`."""
