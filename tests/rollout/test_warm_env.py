@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from scripted_engine import ScriptedEngine, make_tokenizer
@@ -11,6 +12,7 @@ from quartet.env import make_environment, make_pool
 from quartet.env.base import Env
 from quartet.env.environment.locks import LocksEnv, solution
 from quartet.errors import EnvError
+from quartet.ledger.soundness import find_flaw
 from quartet.policy.renderer import Renderer
 from quartet.registry import build
 from quartet.rollout.client import ModelClient
@@ -85,6 +87,8 @@ async def test_the_record_has_the_expert_s_actions_and_the_prompts_of_latest_sho
     right = solution(LOCK)
     trajectory, tokenizer = await play(begun(LOCK, 2), "latest", right[3:])
     assert trajectory.success and len(trajectory.turns) == 2 and len(trajectory.calls) == 2
+    assert find_flaw(trajectory) is None
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(trajectory), type=Trajectory) == trajectory
     first, second = trajectory.turns
     assert [action.canonical for action in first.observation.prepared] == right[:3]
     assert second.observation.prepared == []
