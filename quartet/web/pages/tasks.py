@@ -1,5 +1,7 @@
 """Page "Tasks": success, rollouts and outcomes of groups by task family; and a page about one family."""
 
+from typing import Any
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,7 +12,7 @@ from quartet.web.queries.families import known_families, list_groups
 from quartet.web.queries.tasks import GROUPS_PER_POINT, NEWEST_GROUPS, family_rows, shown_evaluations, why_dropped
 from quartet.web.render import render
 from quartet.web.sparkline import path_of
-from quartet.web.viewed_run import viewed_run
+from quartet.web.viewed_run import ViewedRun, viewed_run
 
 
 def routes() -> list[Route]:
@@ -32,13 +34,7 @@ def show_tasks(request: Request) -> Response:
         page="tasks",
         rows=rows,
         tags=tags,
-        newest_groups=NEWEST_GROUPS,
-        groups_per_point=GROUPS_PER_POINT,
-        policy=run.ledger.policy,
-        policies=run.ledger.trained,
-        train_step=run.ledger.batches.train_step(),
-        path_of=path_of,
-        replays=run.recipe.replay.name != "none",
+        **_of_families(run),
     )
 
 
@@ -59,12 +55,19 @@ def show_family(request: Request) -> Response:
         row=row,
         tags=tags,
         groups=groups,
-        newest_groups=NEWEST_GROUPS,
-        groups_per_point=GROUPS_PER_POINT,
-        policy=run.ledger.policy,
-        policies=run.ledger.trained,
-        train_step=run.ledger.batches.train_step(),
-        path_of=path_of,
-        replays=run.recipe.replay.name != "none",
         why=why_dropped,
+        **_of_families(run),
     )
+
+
+def _of_families(run: ViewedRun) -> dict[str, Any]:
+    """Return what both pages show about families of the run."""
+    return {
+        "newest_groups": NEWEST_GROUPS,
+        "groups_per_point": GROUPS_PER_POINT,
+        "policy": run.ledger.policy,
+        "policies": run.ledger.trained,
+        "train_step": run.ledger.batches.train_step(),
+        "path_of": path_of,
+        "replays": run.recipe.replay.name != "none",
+    }
