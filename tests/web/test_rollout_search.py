@@ -10,7 +10,7 @@ from quartet.web.app import build_app
 from quartet.web.queries import text_search
 from quartet.web.queries.selection import Selection
 from quartet.web.queries.text_search import search_rollouts
-from quartet.web.rollout_view import TurnView
+from quartet.web.turn_view import TurnView
 from tests.web.conftest import SCRIPT, ask
 from tests.web.recorded import Recorder, record
 
