@@ -15,6 +15,7 @@ import torch
 from msgspec import convert
 
 from benchmarks.locks.demonstrations import demonstrate, write_chats
+from quartet.config import Recipe
 from quartet.env.environment.locks import JAMMED, LOCKS, ROOMS, SUITES, buttons
 from quartet.ledger import Ledger
 from quartet.policy.chat import Chat
@@ -42,9 +43,10 @@ STEPS, IMITATION_STEPS = 3000, 800
 LEARNING_RATE, IMITATION_LEARNING_RATE = 5e-3, 3e-3
 LEAST_PRACTICE = 0.95
 """Minimum mean probability of the right button on practice signs. With twice the learning rate it was 0.2: such a
-policy
-ignores the sign, and plain GRPO learns nothing from it."""
+policy ignores the sign, and plain GRPO learns nothing from it."""
 DEMONSTRATION_COPIES = 480
+PlainChat = dict[str, list[dict[str, str]]]
+"""A chat as JSON has it."""
 Starts = dict[tuple[str, bool], str]
 """Policy folder by suite, and by whether the policy has imitated the suite's demonstrations."""
 
@@ -55,15 +57,14 @@ def make_start(folder: Path, suite: str = "locks") -> Path:
 
     Raises `RuntimeError` if the policy does not tell signs apart.
     """
-    examples = _examples(next(suites for suites in STARTS if suite in suites), random.Random("start"))
-    chats = [_chat(*example) for example in examples]
-    data = folder / "start.jsonl"
-    data.parent.mkdir(parents=True, exist_ok=True)
-    data.write_text("".join(json.dumps(chat) + "\n" for chat in chats))
+    recipe, chats = start_recipe(folder), start_chats(suite)
+    folder.mkdir(parents=True, exist_ok=True)
+    Path(recipe.sft.data).write_text("".join(json.dumps(chat) + "\n" for chat in chats))
     texts = [message["content"] for chat in chats for message in chat["messages"]]
-    make_policy(texts, folder / "untrained", vocab_size=1024, hidden_size=32, num_layers=1, num_heads=2, seed=0)
-    policy = imitate(folder / "untrained", data, folder / "policy", steps=STEPS, learning_rate=LEARNING_RATE)
-    practised = {sign: press for sign, press, _ in examples if sign in PRACTICE}
+    make_policy(texts, recipe.model.path, vocab_size=1024, hidden_size=32, num_layers=1, num_heads=2, seed=0)
+    run_sft(recipe)
+    policy = Path(recipe.sft.output)
+    practised = {sign: press for sign, press, _ in _examples(suite) if sign in PRACTICE}
     if (chance := practice_success(policy, practised)) < LEAST_PRACTICE:
         raise RuntimeError(
             f"the start presses the right button of a practice sign with probability {chance:.2f}, "
@@ -85,6 +86,18 @@ def practice_success(policy: Path, practised: dict[str, int]) -> float:
     return logprobs_N.reshape(len(chats), -1).sum(1).exp().mean().item()
 
 
+def start_chats(suite: str) -> list[PlainChat]:
+    """Return the chats that a start for the suite imitates."""
+    return [_chat(*example) for example in _examples(suite)]
+
+
+def start_recipe(folder: Path) -> Recipe:
+    """Return the recipe of the imitation that makes a start in `folder`."""
+    return imitation(
+        folder / "untrained", folder / "start.jsonl", folder / "policy", steps=STEPS, learning_rate=LEARNING_RATE
+    )
+
+
 def make_starts(folder: Path, suites: Iterable[str]) -> Starts:
     """Return the initial policy of every suite, and the policy that has imitated the suite's demonstrations as well."""
     policy, starts = make_start(folder), {}
@@ -92,9 +105,8 @@ def make_starts(folder: Path, suites: Iterable[str]) -> Starts:
         data = write_chats(_demonstrations(suite, policy, folder / f"expert-{suite}"), folder / f"{suite}.jsonl")
         # Mixed with the earlier examples: few demonstrations alone would make the policy forget those.
         data.write_text((folder / "start.jsonl").read_text() + data.read_text() * DEMONSTRATION_COPIES)
-        imitator = imitate(
-            policy, data, folder / f"imitator-{suite}", steps=IMITATION_STEPS, learning_rate=IMITATION_LEARNING_RATE
-        )
+        imitator = folder / f"imitator-{suite}"
+        run_sft(imitation(policy, data, imitator, steps=IMITATION_STEPS, learning_rate=IMITATION_LEARNING_RATE))
         starts |= {(suite, False): str(policy), (suite, True): str(imitator)}
     return starts
 
@@ -110,8 +122,8 @@ def _demonstrations(suite: str, policy: Path, run_dir: Path) -> list[GroupMember
         ledger.close()
 
 
-def imitate(policy: Path, data: Path, output: Path, *, steps: int, learning_rate: float) -> Path:
-    """Fine-tune a policy on chats; return `output`."""
+def imitation(policy: Path, data: Path, output: Path, *, steps: int, learning_rate: float) -> Recipe:
+    """Return the recipe that fine-tunes a policy on chats."""
     sft = {"data": str(data), "output": str(output), "steps": steps, "learning_rate": learning_rate}
     recipe = {
         "name": "locks-start",
@@ -119,20 +131,20 @@ def imitate(policy: Path, data: Path, output: Path, *, steps: int, learning_rate
         "env": {"name": "locks"},
         "sft": sft | {"tokens_per_batch": 2048},
     }
-    run_sft(parse_recipe(recipe, "benchmarks/locks/start.py"))
-    return output
+    return parse_recipe(recipe, "benchmarks/locks/start.py")
 
 
-def _examples(suites: Iterable[str], draw: random.Random) -> list[tuple[str, int, random.Random]]:
+def _examples(suite: str) -> list[tuple[str, int, random.Random]]:
     """Return examples: sign, button to press, and the random generator of the rest of the page."""
-    families = [family for suite in suites for family in SUITES[suite]]
+    draw, suites = random.Random("start"), next(suites for suites in STARTS if suite in suites)
+    families = [family for one in suites for family in SUITES[one]]
     counts = {sign: count for family in families for sign, count in buttons(family).items()} | {JAMMED: MOST_BUTTONS}
     uniform = [(sign, press) for sign, count in counts.items() for press in range(1, count + 1)]
     practised = [(sign, draw.randint(1, MOST_BUTTONS)) for sign in PRACTICE]
     return [(sign, press, draw) for sign, press in [*uniform * COPIES, *practised * PRACTICE_COPIES]]
 
 
-def _chat(sign: str, press: int, draw: random.Random) -> dict[str, list[dict[str, str]]]:
+def _chat(sign: str, press: int, draw: random.Random) -> PlainChat:
     """Return a chat of one turn, with a random number of earlier actions."""
     earlier = draw.randrange(MOST_EARLIER_ACTIONS + 1)
     actions = [f"click [{draw.randint(1, MOST_BUTTONS)}]" for _ in range(earlier)]

@@ -18,7 +18,7 @@ import click
 
 from benchmarks.learning_experiments import find
 from benchmarks.learning_experiments.runner import measure, seed_range
-from benchmarks.locks.start import make_start
+from benchmarks.locks.kept_start import kept_start
 from benchmarks.raw_results import results_option
 from benchmarks.strategies import NAMES, TUNING
 from benchmarks.strategies.base import Strategy
@@ -32,7 +32,8 @@ from benchmarks.strategies.views import summary
 @click.option(
     "--starts",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of initial policies, one per suite. Those that it lacks are made there; default: all are made anew.",
+    help="Folder of initial policies, one per suite. Those that it lacks are made there, and those that other code or "
+    "settings made are refused; default: all are made anew.",
 )
 @results_option
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON line.")
@@ -43,7 +44,7 @@ def main(names: Sequence[str], seeds: str, jobs: int, starts: Path | None, resul
         suites = {name: _suite(name) for name in names or NAMES}
         folder = starts or Path(temporary)
         settings = {
-            suite: [f"model.path={_start(folder / suite, suite)}"] if suite else [] for suite in {*suites.values()}
+            suite: [f"model.path={kept_start(folder / suite, suite)}"] if suite else [] for suite in {*suites.values()}
         }
         reports = {
             name: summary(measure(name, "strategies", numbers, jobs, results, settings[suite]))
@@ -52,12 +53,6 @@ def main(names: Sequence[str], seeds: str, jobs: int, starts: Path | None, resul
     if as_json:
         alone = reports[names[0]] if len(names) == 1 else {}
         click.echo(json.dumps(alone | {"methods": reports}))
-
-
-def _start(folder: Path, suite: str) -> Path:
-    """Return the initial policy for the suite, made in `folder` unless it is there."""
-    policy = folder / "policy"
-    return policy.absolute() if policy.exists() else make_start(folder, suite)
 
 
 def _suite(name: str) -> str:

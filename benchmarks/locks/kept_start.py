@@ -1,0 +1,53 @@
+"""Initial policies that are kept for further experiments, each with a record of what made it."""
+
+import hashlib
+import inspect
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+import msgspec
+
+from benchmarks.locks.start import make_start, start_chats, start_recipe
+
+MADE_BY = "made_by.json"
+"""File beside the policy: settings, examples, modules and libraries that made it, with hashes or versions."""
+MODULES = (
+    *("benchmarks.locks.start", "quartet.train.linear", "quartet.train.sft"),
+    *(f"quartet.policy.{name}" for name in ("examples", "load", "make", "model", "renderer", "tokenizer")),
+)
+LIBRARIES = ("tokenizers", "torch", "transformers")
+
+
+def kept_start(folder: Path, suite: str) -> Path:
+    """Return the initial policy for the suite in `folder`, made there unless it is there.
+
+    Raises `click.ClickException` if something else made the policy: runs from another start cannot be compared.
+    """
+    policy, record, made_by = folder.absolute() / "policy", folder / MADE_BY, _made_by(suite)
+    if not policy.exists():
+        make_start(folder, suite)
+        record.write_bytes(msgspec.json.format(msgspec.json.encode(made_by)))
+    elif others := _others(record, made_by):
+        raise click.ClickException(
+            f"the initial policy in {folder} was made by other code, settings or libraries: {', '.join(others)}. "
+            "Delete that folder to make the policy anew, name another folder, or check out the commit that made it"
+        )
+    return policy
+
+
+def _made_by(suite: str) -> dict[str, str]:
+    chats, settings = msgspec.json.encode(start_chats(suite)), start_recipe(Path("/")).model_dump_json().encode()
+    sources = {name: inspect.getsource(import_module(name)).encode() for name in MODULES}
+    inputs = {"examples": chats, "settings": settings} | sources
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in inputs.items()}
+    return hashes | {name: version(name) for name in LIBRARIES}
+
+
+def _others(record: Path, made_by: dict[str, str]) -> list[str]:
+    """Return what differs between a record and `made_by`."""
+    if not record.exists():
+        return [f"it has no {MADE_BY}"]
+    recorded = msgspec.json.decode(record.read_bytes(), type=dict[str, str])
+    return sorted({name for name, _ in recorded.items() ^ made_by.items()})
