@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 from Xlib.error import ConnectionClosedError
 
-from quartet.actions.grammar import ActionError, parse_action
+from quartet.env.acting_session import ActingSession
 from quartet.env.desktop.deadline import Deadline
 from quartet.env.desktop.desktop import Desktop
 from quartet.env.desktop.hands import DesktopHands
@@ -30,7 +30,7 @@ class SessionSettings(Struct, frozen=True):
     timeout_seconds: float
 
 
-class DesktopSession:
+class DesktopSession(ActingSession):
     """Session that plays one episode at a time. Its thread makes the desktop's calls, which block."""
 
     def __init__(self, files: dict[str, Path], settings: SessionSettings) -> None:
@@ -52,21 +52,6 @@ class DesktopSession:
         async with self._deadline(f"reset of {task.key}"):
             return await self._thread.call(self._reset, self._task)
 
-    async def step(self, action: str) -> StepResult:
-        """Apply one action in Quartet's grammar; otherwise like `act`."""
-        try:
-            parsed = parse_action(action)
-        except ActionError as error:
-            return await self._turn([], TakenAction(outcome=Outcome.PARSE_ERROR, error=str(error)))
-        return await self._turn([parsed])
-
-    async def act(self, actions: Sequence[Action]) -> StepResult:
-        """Perform actions in order. `info` of the last turn has `success`, `score`, `infeasible` and `reason`.
-
-        The reward is the score of the desktop's state when the policy declares the end or has used its turns.
-        """
-        return await self._turn(actions)
-
     async def close(self) -> None:
         """End the desktop. A call that still waits for it fails."""
         self._closed = True
@@ -83,7 +68,10 @@ class DesktopSession:
         await self._thread.call(self.desktop.devices.release_all)
 
     async def _turn(self, actions: Sequence[Action], *unreadable: TakenAction) -> StepResult:
-        """Perform the actions, and add the record of an `unreadable` one."""
+        """Perform actions in order. `info` of the last turn has `success`, `score`, `infeasible` and `reason`.
+
+        The reward is the score of the desktop's state when the policy declares the end or has used its turns.
+        """
         if self._over:
             raise RuntimeError("step was called after the end of the episode: call reset first")
         self._turns += 1

@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import Any
 
 from quartet import config
-from quartet.actions.grammar import ActionError, parse_action
 from quartet.actions.taken import canonical
+from quartet.env.acting_session import ActingSession
 from quartet.env.base import Env
 from quartet.env.browser import Browser
 from quartet.env.cdp import CALL_TIMEOUT_SECONDS, PageFaultError
@@ -62,7 +62,7 @@ SOLVED = 1.0
 """Raw reward of a success in families without a `success_reward` of their own."""
 
 
-class MiniWobSession:
+class MiniWobSession(ActingSession):
     """Session in one page; plays one episode at a time."""
 
     def __init__(
@@ -100,25 +100,13 @@ class MiniWobSession:
         self._instruction = Instruction.drawn(task, self._last) if GENERATED in task.params else None
         return self._instruction.shown(self._last) if self._instruction else self._last
 
-    async def step(self, action: str) -> StepResult:
-        """Apply one action in Quartet's grammar; otherwise like `act`."""
-        try:
-            parsed = parse_action(action)
-        except ActionError as error:
-            return await self._turn([], TakenAction(outcome=Outcome.PARSE_ERROR, error=str(error)))
-        return await self._turn([parsed])
-
-    async def act(self, actions: Sequence[Action]) -> StepResult:
+    async def _turn(self, actions: Sequence[Action], *unreadable: TakenAction) -> StepResult:
         """Perform actions in order. `info` has `success`, `raw_reward` (-1..1) and the page's `reason`.
 
         If, after the first action, the page was left or its own scripts made it unreadable, the episode ends without
         success; otherwise a policy could turn a failure into an error. Raise `EnvError` for any other failure of the
         page or the browser.
         """
-        return await self._turn(actions)
-
-    async def _turn(self, actions: Sequence[Action], *unreadable: TakenAction) -> StepResult:
-        """Perform the actions, and add the record of an `unreadable` one."""
         if self._over:
             raise RuntimeError("step was called after the end of the episode: call reset first")
         if self.page.left and not self._acted:

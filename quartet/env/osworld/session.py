@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from quartet.actions.grammar import ActionError, parse_action
+from quartet.env.acting_session import ActingSession
 from quartet.env.desktop.elements import Elements
 from quartet.env.osworld.guest import Guest
 from quartet.env.osworld.hands import GuestHands
@@ -29,7 +29,7 @@ ANSWER_SECONDS = 15.0
 """Maximum wait for an answer of a guest that may still start."""
 
 
-class OSWorldSession:
+class OSWorldSession(ActingSession):
     """Session in one guest. `reverting` is a command of this machine that reverts the guest before an episode."""
 
     def __init__(
@@ -60,24 +60,13 @@ class OSWorldSession:
             self._turns, self._over = 0, False
             return await self._observe("")
 
-    async def step(self, action: str) -> StepResult:
-        """Apply one action in Quartet's grammar; otherwise like `act`."""
-        try:
-            parsed = parse_action(action)
-        except ActionError as error:
-            return await self._turn([], TakenAction(outcome=Outcome.PARSE_ERROR, error=str(error)))
-        return await self._turn([parsed])
-
-    async def act(self, actions: Sequence[Action]) -> StepResult:
-        """Perform actions in order. The last turn has the evaluator's score as its reward."""
-        return await self._turn(actions)
-
     async def close(self) -> None:
         guest, self._guest = self._guest, None
         if guest is not None:
             await guest.close()
 
     async def _turn(self, actions: Sequence[Action], *unreadable: TakenAction) -> StepResult:
+        """Perform actions in order. The last turn has the evaluator's score as its reward."""
         if self._over or self._guest is None:
             raise RuntimeError("step was called after the end of the episode: call reset first")
         self._turns += 1
