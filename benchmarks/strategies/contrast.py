@@ -13,7 +13,7 @@ class Course(Struct):
     """Course of one run."""
 
     tokens: list[int] = field(default_factory=list)
-    """Tokens that were generated before each point, 0 before the first."""
+    """Tokens that were generated before each point."""
     points: list[Mapping[str, float]] = field(default_factory=list)
     """Measured values by name."""
     mixed: list[bool] = field(default_factory=list)
@@ -38,7 +38,7 @@ def train_on_contrast(
 
     Groups with equal rewards are not trained, and a batch without any other is no train step.
     """
-    course = Course([0], [measure()])
+    course = Course([policy.tokens], [measure()])
     while policy.tokens < budget_tokens:
         groups = [group() for _ in range(policy.recipe.train.groups_per_batch)]
         mixed = [len({member.trajectory.reward for member in members}) > 1 for members in groups]

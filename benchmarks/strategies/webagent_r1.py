@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import ClassVar
 
-import numpy as np
-
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
 from benchmarks.learning_experiments.episode import demonstration
 from benchmarks.learning_experiments.table import TablePolicy
 from benchmarks.locks.signs import Player, Signs
 from benchmarks.strategies.base import higher
+from benchmarks.strategies.contrast import train_on_contrast
 from benchmarks.strategies.table import GRPO
 from quartet.env.environment.locks import (
     FIRST_HELD_OUT_SEED,
@@ -65,50 +64,39 @@ class Main(Experiment):
     budget_tokens = 12_000
 
     def run(self, settings: Settings, seed: int) -> Measured:
-        return asyncio.run(self._run(settings, seed))
-
-    async def _run(self, settings: Settings, seed: int) -> Measured:
-        world, tokens, curve = Signs(FAMILIES, uniform()), 0, []
+        world = Signs(FAMILIES, uniform())
         policy = TablePolicy(world, settings, seed)
+        untrained = _measured(world, policy)
         if policy.recipe.sft.data:
-            curve.append((0, *_measured(world, policy)))
-            world, tokens = await imitated(world, settings, seed)
+            world, tokens = imitated(world, settings, seed)
             policy = TablePolicy(world, settings, seed)
-        curve.append((tokens, *_measured(world, policy)))
-        before = curve[-1][1]
-        player, draw = Player(world, policy, random.Random(seed)), random.Random(f"tasks {seed}")
-        while tokens + player.tokens < self.budget_tokens:
-            groups = await _groups(player, policy, draw)
-            if groups:
-                policy.train_now(groups)
-            curve.append((tokens + player.tokens, *_measured(world, policy)))
-        tokens_P, success_P, hard_P, easy_P = np.array(curve, dtype=float).T
+            policy.tokens = tokens
+        player, draw, env = Player(world, policy, random.Random(seed)), random.Random(f"tasks {seed}"), LocksEnv()
+
+        def group() -> list[GroupMember]:
+            family = draw.choice(FAMILIES)
+            return player.group(Task(env="locks", family=family, seed=draw.randrange(TRAINING_SEEDS)), env)
+
+        course = train_on_contrast(policy, self.budget_tokens, group, lambda: _measured(world, policy))
+        before = course.points[0]["success"]
+        if policy.recipe.sft.data:
+            course.tokens.insert(0, 0)
+            course.points.insert(0, untrained)
         figures = {
-            "area": float(np.trapezoid(success_P, tokens_P) / tokens_P[-1]),
-            "end": float(success_P[-1]),
-            "gain": float(success_P[-1] - before),
-            "hard": float(hard_P[-1]),
-            "easy": float(easy_P[-1]),
+            "area": course.mean("success"),
+            "end": course.end("success"),
+            "gain": course.end("success") - before,
+            "hard": course.end("hard"),
+            "easy": course.end("easy"),
         }
-        return Measured(figures=figures, tokens=tokens + player.tokens)
+        return Measured(figures=figures, tokens=policy.tokens)
 
 
-async def _groups(player: Player, policy: TablePolicy, draw: random.Random) -> list[list[GroupMember]]:
-    """Play the groups of a train step, and return those with different rewards."""
-    groups, env = [], LocksEnv()
-    for _ in range(policy.recipe.train.groups_per_batch):
-        task = Task(env="locks", family=draw.choice(FAMILIES), seed=draw.randrange(TRAINING_SEEDS))
-        played = [await player.play(task, env) for _ in range(policy.recipe.control.rollouts_per_group)]
-        if len({trajectory.reward for trajectory in played}) > 1:
-            groups.append([GroupMember(rollout_id=n, trajectory=one) for n, one in enumerate(played)])
-    return groups
-
-
-async def imitated(world: Signs, settings: Settings, seed: int) -> tuple[Signs, int]:
+def imitated(world: Signs, settings: Settings, seed: int) -> tuple[Signs, int]:
     """Return the world whose initial policy has imitated the expert, and the number of the expert's tokens."""
     draw = random.Random(f"demonstrations {seed}")
     tasks = [Task(env="locks", family=family, seed=draw.randrange(TRAINING_SEEDS)) for family in FAMILIES]
-    shown = [exchange for task in tasks for exchange in await _demonstrated(world, task)]
+    shown = [exchange for task in tasks for exchange in asyncio.run(_demonstrated(world, task))]
     policy = TablePolicy(world, [*settings, "loss.terms=[{name='nll',uses=['anchor','fresh']}]"], seed)
     for _ in range(policy.recipe.sft.steps):
         policy.train_now([[demonstration([page], [world.token(press)]) for page, press in shown]])
@@ -137,7 +125,7 @@ def uniform() -> Mapping[str, Mapping[str, float]]:
     return {sign: {f"click [{button}]": 1 / count for button in range(1, count + 1)} for sign, count in counts.items()}
 
 
-def _measured(world: Signs, policy: TablePolicy) -> tuple[float, float, float]:
+def _measured(world: Signs, policy: TablePolicy) -> dict[str, float]:
     """Return the probability that all first presses of a held-out task are right: of all, hard and easy locks."""
     seeds = range(FIRST_HELD_OUT_SEED, FIRST_HELD_OUT_SEED + HELD_OUT_TASKS)
     of_family = {
@@ -148,4 +136,4 @@ def _measured(world: Signs, policy: TablePolicy) -> tuple[float, float, float]:
     def of(difficulty: Difficulty) -> float:
         return fmean(chance for family, chance in of_family.items() if LOCKS[family].difficulty == difficulty)
 
-    return fmean(of_family.values()), of("hard"), of("easy")
+    return {"success": fmean(of_family.values()), "hard": of("hard"), "easy": of("easy")}

@@ -1,7 +1,5 @@
 """The experiment of WebAgent-R1: what the expert shows is imitated, and nothing else is."""
 
-import asyncio
-
 import pytest
 
 from benchmarks.learning_experiments.table import TablePolicy
@@ -12,7 +10,7 @@ from quartet.env.environment.locks import LOCKS, buttons, code
 
 def test_imitation_of_one_task_teaches_its_signs_and_leaves_the_other_sign_of_the_lock_uniform():
     settings = Main.settings("warm-up")
-    taught, tokens = asyncio.run(imitated(Signs(FAMILIES, uniform()), settings, 0))
+    taught, tokens = imitated(Signs(FAMILIES, uniform()), settings, 0)
     policy = TablePolicy(taught, settings, 0)
     assert tokens == sum(LOCKS[family].steps for family in FAMILIES), "every press is one token"
     for family in FAMILIES:
