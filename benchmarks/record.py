@@ -8,13 +8,13 @@ runs `python -m benchmarks.start --repetitions 3 --json` five times and adds fiv
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from benchmarks.raw_results import RawResults, results_option, taken
+from quartet.die_with import child_command
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -28,10 +28,10 @@ def main(times: int, anew: bool, results: Path, benchmark: str, arguments: tuple
     raw = RawResults(results / f"{benchmark}.jsonl", dict[str, Any])
     if anew:
         raw.begin()
-    command = ["-m", f"benchmarks.{benchmark}", *arguments, "--json"]
+    module, options = f"benchmarks.{benchmark}", (*arguments, "--json")
     for repetition in range(times):
-        how = taken(["python", *command])  # before the start, so that the load is that of other processes
-        done = subprocess.run([sys.executable, *command], stdout=subprocess.PIPE, text=True, check=False)
+        how = taken(["python", "-m", module, *options])  # before the start, so that the load is that of other processes
+        done = subprocess.run(child_command(module, *options), stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode:
             raise click.ClickException(f"benchmarks.{benchmark} ended with exit code {done.returncode}")
         raw.add({"repetition": repetition}, json.loads(done.stdout.splitlines()[-1]), how)

@@ -13,7 +13,6 @@ import os
 import resource
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,6 +24,7 @@ import psutil
 
 from benchmarks.bandit import bandit_recipe, make_bandit_policy
 from quartet.config import Recipe
+from quartet.die_with import child_command
 from quartet.ledger import Ledger
 from quartet.recipe.file import to_toml
 from quartet.report.totals import run_totals
@@ -93,7 +93,7 @@ def _recipe(policy: Path, max_train_steps: int) -> Recipe:
 
 
 def _train(recipe: Path, run_dir: Path, method: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "quartet", "train", str(recipe), "--run-dir", str(run_dir), "--json"]
+    command = child_command("quartet", "train", str(recipe), "--run-dir", str(run_dir), "--json")
     return subprocess.Popen([*command, "--set", f"runtime.start_method={method}"], stdout=subprocess.DEVNULL)
 
 

@@ -1,14 +1,14 @@
-"""`quartet train` in separate processes; the benchmark reads the run's ledger while they run."""
+"""`quartet train` in separate processes; the benchmark reads the run's ledger while they run. They end with it."""
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from quartet.die_with import child_command
 from quartet.ledger import Ledger
 
 
@@ -24,7 +24,7 @@ def train(
 
     Raises `SystemExit` if the run fails.
     """
-    command = [sys.executable, "-m", "quartet", "train", str(recipe), "--run-dir", str(run_dir), "--json"]
+    command = child_command("quartet", "train", str(recipe), "--run-dir", str(run_dir), "--json")
     for setting in settings:
         command += ["--set", setting]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -16,6 +16,7 @@ from benchmarks.crashes.processes import everybody, module_processes
 from benchmarks.postgresql_server import crash_server, end_connections, frozen_server
 from quartet.config import Recipe
 from quartet.crash_points import VARIABLE
+from quartet.die_with import child_command
 from quartet.errors import LedgerUnreachableError
 from quartet.ledger import Ledger
 from quartet.recipe.file import to_toml
@@ -72,7 +73,7 @@ class CrashRun:
     def start(self, *arguments: str) -> None:
         """Start `quartet train`, which resumes the run if it exists. Return at once."""
         resume = ["--resume"] if (self.run_dir / "config.toml").exists() else []
-        command = [sys.executable, "-m", "quartet", "train", str(self._recipe_path), "--run-dir", str(self.run_dir)]
+        command = child_command("quartet", "train", str(self._recipe_path), "--run-dir", str(self.run_dir))
         with (self.folder / "supervisor.stderr").open("ab") as errors:
             self._supervisor = subprocess.Popen(
                 [*self.prefix, *command, "--json", *resume, *arguments],

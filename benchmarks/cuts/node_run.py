@@ -1,6 +1,7 @@
 """A run on nodes: the head supervises, the database is on a node of its own, and one more worker, engine and
 environment host join from theirs, with wall clocks that are ten minutes wrong."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -22,6 +23,8 @@ import sys, time
 from pathlib import Path
 wall_clock = time.time
 time.time = lambda: wall_clock() + float(sys.argv[3])
+from quartet.die_with import die_with
+die_with(int(sys.argv[4]))
 from quartet.runtime.join import join_run
 sys.exit(join_run(Path(sys.argv[1]), sys.argv[2]))
 """
@@ -61,7 +64,8 @@ class NodeRun(CrashRun):
         if self._joins > MOST_JOINS:
             raise StuckError("modules join and end again and again")
         ahead = TEN_MINUTES if self._joins % 2 else -TEN_MINUTES
-        command = [*self._nodes[role].prefix, sys.executable, "-c", JOIN, str(self.run_dir), role, str(ahead)]
+        words = (str(self.run_dir), role, str(ahead), str(os.getpid()))
+        command = [*self._nodes[role].prefix, sys.executable, "-c", JOIN, *words]
         with (self.folder / f"{role}.stderr").open("ab") as errors:
             self._joined[role] = subprocess.Popen(
                 command, stdout=subprocess.DEVNULL, stderr=errors, cwd=Path(__file__).parents[2]

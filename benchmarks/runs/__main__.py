@@ -9,7 +9,6 @@ rollouts do not depend on the machine's speed; those of recipes that end by seco
 
 import json
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from benchmarks.learning_experiments.runner import seed_range
 from benchmarks.raw_results import RawResults, results_option, taken
 from benchmarks.runs.views import Summary, mean
 from benchmarks.tables import ROOT
+from quartet.die_with import child_command
 
 
 @click.command()
@@ -52,8 +52,8 @@ def main(
 def train(recipe: str, seed: int, settings: Sequence[str], run_dir: Path) -> Summary:
     """Train one run in a process of its own and return its summary. Raises `click.ClickException` if it fails."""
     options = [f"--set={setting}" for setting in (f"seed={seed}", *settings)]
-    command = ["-m", "quartet", "train", recipe, "--run-dir", str(run_dir), "--fresh", "--json", *options]
-    done = subprocess.run([sys.executable, *command], stdout=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    command = child_command("quartet", "train", recipe, "--run-dir", str(run_dir), "--fresh", "--json", *options)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, cwd=ROOT)
     if done.returncode:
         raise click.ClickException(f"the run of seed {seed} ended with exit code {done.returncode}; see {run_dir}/logs")
     return msgspec.json.decode((run_dir / "summary.json").read_bytes(), type=Summary)

@@ -11,7 +11,7 @@ import click
 import psutil
 
 from quartet import config
-from quartet.die_with import die_with
+from quartet.die_with import child_command
 from quartet.env import make_pool
 from quartet.env.deadlines import Deadlines
 from quartet.env.host import EnvHost
@@ -32,7 +32,7 @@ class HostProcess:
 
     def start(self) -> Self:
         """Start a host, in place of one that was killed, and wait until it listens."""
-        command = [sys.executable, "-m", "benchmarks.soak.host", str(os.getpid()), self._env.model_dump_json()]
+        command = child_command("benchmarks.soak.host", self._env.model_dump_json())
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.url = self._process.stdout.readline().strip()
@@ -114,5 +114,4 @@ async def serve(env: config.Env) -> None:
 
 
 if __name__ == "__main__":
-    die_with(int(sys.argv[1]))
-    asyncio.run(serve(config.Env.model_validate_json(sys.argv[2])))
+    asyncio.run(serve(config.Env.model_validate_json(sys.argv[1])))

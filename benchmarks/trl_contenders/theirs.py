@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from benchmarks.trl_contenders.base import Job, Run
+from quartet.die_with import child_command
 
 THEIRS = ("environment_factory", "rollout_func")
 REPOSITORY = Path(__file__).parents[2]
@@ -32,7 +33,7 @@ class TrlProcess:
             "HF_HUB_OFFLINE": "1",
         }
         self._process = subprocess.Popen(
-            [python, "-m", "benchmarks.trl_contenders.process"],
+            child_command("benchmarks.trl_contenders.process", python=python),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL if not os.environ.get("QUARTET_BENCHMARK_STDERR") else None,

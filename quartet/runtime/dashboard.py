@@ -1,8 +1,6 @@
 """Dashboard of a run during training, served by a separate process."""
 
-import os
 import subprocess
-import sys
 import threading
 import webbrowser
 from collections.abc import Callable, Iterator
@@ -10,14 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from quartet.die_with import child_command
+
 View = Literal["none", "address", "browser"]
 """Way to show the dashboard. `none`: not at all. `address`: serve it and print its address. `browser`: also open it in
 a browser."""
 END_SECONDS = 5.0
-_SERVE = (
-    "import sys; from quartet.die_with import die_with; die_with(int(sys.argv.pop(1))); "
-    "from quartet.cli import main; main()"
-)
 
 
 @contextmanager
@@ -26,7 +22,7 @@ def dashboard(run_dir: Path, view: View, note: Callable[[str], None]) -> Iterato
     if view == "none":
         yield
         return
-    command = [sys.executable, "-c", _SERVE, str(os.getpid()), "view", str(run_dir), "--port", "0"]
+    command = child_command("quartet", "view", str(run_dir), "--port", "0")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     threading.Thread(target=_announce, args=(process, view, note), name="dashboard", daemon=True).start()
     try:

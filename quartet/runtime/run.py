@@ -3,7 +3,6 @@
 import logging
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 from quartet.config import Recipe
+from quartet.die_with import child_command
 from quartet.errors import (
     ConfigError,
     InterruptedByUser,
@@ -196,7 +196,7 @@ def train_control(recipe: Recipe, run_dir: Path, *, quiet: bool) -> Results:
     ledger.close()
     folder = run_dir / "control"
     command = [
-        *(sys.executable, "-m", "quartet", "sft", str(run_dir / "config.toml"), "--json"),
+        *child_command("quartet", "sft", str(run_dir / "config.toml"), "--json"),
         *("--set", "sft.exercise_steps=0", "--set", "sft.steps=0", "--set", f"sft.max_seconds={seconds}"),
         *("--set", f"sft.output={folder / 'policy'}"),
     ]
