@@ -9,11 +9,10 @@ printed tables are in `recipes/dart/README.md`; `python -m benchmarks.tables` ma
 """
 
 import json
-import multiprocessing
 import os
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from pathlib import Path
 
 import click
@@ -22,8 +21,8 @@ from benchmarks.locks.report import goals_table, make_report, table
 from benchmarks.locks.run import Result, run
 from benchmarks.locks.start import Starts, make_starts
 from benchmarks.locks.variants import BASELINE, CONDITIONS, VARIANTS, recipe_of
+from benchmarks.process_pool import process_pool
 from benchmarks.raw_results import FOLDER, RawResults
-from quartet.die_with import die_with
 
 Key = tuple[str, str, int]
 """Condition, variant, seed."""
@@ -101,10 +100,7 @@ def run_one(key: Key, starts: Starts, folder: Path, budget_tokens: int, options:
 def _run_all(
     keys: list[Key], starts: Starts, folder: Path, budget_tokens: int, options: list[str], jobs: int
 ) -> Iterator[tuple[Key, Result]]:
-    # One thread per process, also for the tokenizer, whose threads cost more than tokenizing such short texts.
-    os.environ.update(OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
-    context = multiprocessing.get_context("spawn")  # a forked torch may hang
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=die_with, initargs=(os.getpid(),)) as pool:
+    with process_pool(jobs) as pool:
         waiting = [pool.submit(run_one, key, starts, folder, budget_tokens, options) for key in keys]
         for done in as_completed(waiting):
             yield done.result()

@@ -1,10 +1,8 @@
 """All runs of the comparison, in parallel processes."""
 
-import multiprocessing
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from benchmarks.lag.arms import Arm, arms
 from benchmarks.lag.report import make_report, success, table
 from benchmarks.lag.run import Learned, learn
 from benchmarks.locks.start import make_start
+from benchmarks.process_pool import process_pool
 from benchmarks.raw_results import RawResults
 
 RUNS_PER_PROCESS = 8
@@ -34,13 +33,13 @@ def compare_learning(
     runs: dict[str, list[Learned]] = {name: [] for name in compared}
     raw = RawResults(results, Learned)
     raw.begin()
-    at_a_time = RUNS_PER_PROCESS * (os.cpu_count() or 1)
+    cores = os.cpu_count() or 1
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
-        with _processes() as pool:
+        with process_pool(cores) as pool:
             policy = str(pool.submit(make_start, Path(folder) / "start").result())
-        for first in range(0, len(keys), at_a_time):
-            some = keys[first : first + at_a_time]
-            with _processes() as pool:
+        for first in range(0, len(keys), RUNS_PER_PROCESS * cores):
+            some = keys[first : first + RUNS_PER_PROCESS * cores]
+            with process_pool(cores) as pool:
                 waiting = [pool.submit(_run, compared[name], policy, seed, options, folder) for name, seed in some]
                 for (name, seed), future in zip(some, waiting, strict=True):
                     run = future.result()
@@ -55,11 +54,6 @@ def compare_learning(
     say(table(report))
     lines = {name: to_builtins(line) for name, line in report.items()}
     return {"learning": lines, "learning_seeds": list(seeds), "learning_options": list(options)}
-
-
-def _processes() -> ProcessPoolExecutor:
-    context = multiprocessing.get_context("spawn")  # a forked torch may hang
-    return ProcessPoolExecutor(os.cpu_count(), mp_context=context)
 
 
 def _run(arm: Arm, policy: str, seed: int, options: Sequence[str], folder: str) -> Learned:

@@ -1,10 +1,7 @@
 """Run an experiment: every arm with every seed, several at a time, into its file of raw results."""
 
-import multiprocessing
-import os
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import click
@@ -12,8 +9,8 @@ import click
 from benchmarks.learning_experiments import find
 from benchmarks.learning_experiments.base import Measured, Settings
 from benchmarks.learning_experiments.report import Run, claims_table, figures_table
+from benchmarks.process_pool import process_pool
 from benchmarks.raw_results import FOLDER, RawResults, require_commit
-from quartet.die_with import die_with
 
 FIRST_PUBLISHED_SEED = 5
 Key = tuple[str, int]
@@ -68,9 +65,7 @@ def run_one(name: str, family: str, arm: str, seed: int, shared: Settings) -> Ru
 
 
 def _run_all(name: str, family: str, keys: Sequence[Key], jobs: int, shared: Settings) -> Iterator[tuple[Key, Run]]:
-    os.environ.update(OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
-    context = multiprocessing.get_context("spawn")  # a forked torch may hang
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=die_with, initargs=(os.getpid(),)) as pool:
+    with process_pool(jobs) as pool:
         waiting = [pool.submit(run_one, name, family, arm, seed, shared) for arm, seed in keys]
         for key, future in zip(keys, waiting, strict=True):
             yield key, future.result()
