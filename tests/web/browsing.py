@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Locator, Page, expect
 
 from quartet.web.app import build_app
 from quartet.web.serve import listen
+
+THEMES = ("light", "dark")
+TOO_WIDE_PIXELS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
 @contextmanager
@@ -54,3 +58,12 @@ async def loaded(picture: Locator) -> None:
     """
     await expect(picture).not_to_have_js_property("naturalWidth", 0)
     await expect(picture).to_have_js_property("complete", True)
+
+
+async def fits_and_is_accessible(page: Page) -> None:
+    """Fail in a theme in which the page is wider than the window, or in which axe finds a violation."""
+    for theme in THEMES:
+        await page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # no colours in between
+        found = await Axe().run(page)
+        assert await page.evaluate(TOO_WIDE_PIXELS) == 0
+        assert found.violations_count == 0, found.generate_report()

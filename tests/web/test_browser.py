@@ -1,18 +1,16 @@
 """Every page in a real browser: light and dark, narrow and wide, by keyboard only, checked by axe-core."""
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import expect
 
 from quartet.run.run_dir import RunLock
 from quartet.web.pages import NAVIGATION
 from tests.live_runs import slow_learner, start_run, train_step, wait_for
-from tests.web.browsing import opened, served
+from tests.web.browsing import fits_and_is_accessible, opened, served
 from tests.web.conftest import make_run, record_steps
 from tests.web.recorded import Recorder
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
-TOO_WIDE_PIXELS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 NARROW, WIDE = {"width": 360, "height": 740}, {"width": 3840, "height": 2160}
 WIDE_IN_CAMPAIGNS = {name: pytest.mark.campaign for name in NAVIGATION if name != "run"}
 """Pages that only the campaigns lay out on a wide screen; `make test` does so with `run`, which has all charts."""
@@ -30,11 +28,7 @@ VISIBLE = f'[...document.querySelectorAll("{FOCUSABLE}")].filter((element) => el
 async def test_a_page_fits_every_size_and_is_accessible_in_both_themes(recorded_run, browser, name, viewport):
     with served(recorded_run) as address:
         async with opened(browser, f"{address}/runs/bandit/{name}", viewport=viewport) as page:
-            for theme in ("light", "dark"):
-                await page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # no colours in between
-                found = await Axe().run(page)
-                assert await page.evaluate(TOO_WIDE_PIXELS) == 0
-                assert found.violations_count == 0, found.generate_report()
+            await fits_and_is_accessible(page)
 
 
 @pytest.mark.parametrize("name", NAVIGATION)

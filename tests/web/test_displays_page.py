@@ -4,13 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import expect
 
 from quartet.telemetry.displays import Displays
 from quartet.types import Observation, Picture
 from quartet.web.app import build_app
-from tests.web.browsing import loaded, opened, served
+from tests.web.browsing import fits_and_is_accessible, loaded, opened, served
 from tests.web.conftest import SCRIPT, ask
 from tests.web.pictured import screen
 
@@ -71,10 +70,7 @@ async def test_displays_follow_their_sessions_on_a_phone_too(run_dir: Path, brow
     with served(run_dir) as server:
         view = {"viewport": {"width": 360, "height": 740}}
         async with opened(browser, f"{server}/runs/run/displays", **view) as page:
-            found = await Axe().run(page)
-            assert found.violations_count == 0, found.generate_report()
-            wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-            assert await page.evaluate(wide) == 0
+            await fits_and_is_accessible(page)
             before = await page.locator("li img").get_attribute("src")
             show(displays, 0, seen("second"))
             show(displays, 1, Observation(goal="", text="button next [1]"))

@@ -4,10 +4,9 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
-from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Locator, Page, expect
 
-from tests.web.browsing import loaded, opened, served
+from tests.web.browsing import fits_and_is_accessible, loaded, opened, served
 from tests.web.pictured import COLUMNS, HEIGHT, PART, ROWS, WIDTH, record_pictures
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
@@ -43,12 +42,7 @@ async def on_picture(figure: Locator, mark: Locator) -> tuple[float, float]:
 @pytest.mark.parametrize("page_name", ["1", "1/turns/4", "1/beside?other=2"])
 async def test_screens_fit_a_phone_and_are_accessible_in_both_themes(address, browser, page_name):
     async with opened(browser, f"{address}/{page_name}", viewport={"width": 360, "height": 740}) as page:
-        for theme in ("light", "dark"):
-            await page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # no colours in between
-            found = await Axe().run(page)
-            too_wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-            assert await page.evaluate(too_wide) == 0
-            assert found.violations_count == 0, found.generate_report()
+        await fits_and_is_accessible(page)
 
 
 async def test_every_gesture_has_its_mark_at_its_place(rollout):

@@ -5,12 +5,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, expect
 
 from quartet.types import Root
 from quartet.web.queries.rollout import read_rollout
-from tests.web.browsing import opened, served
+from tests.web.browsing import fits_and_is_accessible, opened, served
 from tests.web.recorded import Recorder, record, trajectory
 
 
@@ -60,8 +59,7 @@ async def test_the_page_lists_the_rounds_with_their_successes(address: str, brow
         await expect(first.get_by_role("link")).to_have_count(2)
         await expect(second.get_by_role("link")).to_have_count(3)
         await expect(second.get_by_text("guided")).to_have_count(2)
-        found = await Axe().run(page)
-        assert found.violations_count == 0, found.generate_report()
+        await fits_and_is_accessible(page)
 
 
 @pytest.mark.browser
