@@ -10,7 +10,7 @@ import pytest
 from quartet import config
 from quartet.env import make_environment
 from quartet.env.check.run import check_environment
-from quartet.env.environment.harbor import ALL, Harbor
+from quartet.env.environment.harbor import ALL, EXAMPLE, Harbor
 from quartet.env.guarded import GuardedEnv
 from quartet.env.harbor.dockerfile import read_dockerfile
 from quartet.env.harbor.session import HarborSession
@@ -19,7 +19,7 @@ from quartet.errors import ConfigError, EnvError, RewardError
 from quartet.recipe.file import parse_recipe
 from quartet.types import Outcome, StepResult, Task, ToolCall
 
-TASKS = Path(__file__).parent / "harbor_tasks"
+TASKS = Path(EXAMPLE)
 PYTHON = os.environ.get("QUARTET_HARBOR_PYTHON", "")
 LOADER = """
 import sys

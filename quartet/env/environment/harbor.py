@@ -17,8 +17,11 @@ from quartet.env.harbor.session import HarborSession
 from quartet.env.harbor.solution import solving
 from quartet.env.harbor.task import HarborTask
 from quartet.errors import ConfigError, nearest
+from quartet.shipped import recipes_folder
 from quartet.types import Task, ToolCall
 
+EXAMPLE = str(recipes_folder() / "harbor_tasks")
+"""Two small tasks, of a first recipe and of the tests."""
 ALL = "tasks"
 """The only family."""
 
@@ -60,7 +63,7 @@ class Harbor(Environment):
     grammar = '`call bash {"command": "..."}`, or a text that ends the episode'
     source = "Harbor 0.26, Terminal-Bench 2: format of tasks"
     first_settings = {
-        "env": {"tasks": "tasks", "screenshots": False, "step_timeout_seconds": 120.0},
+        "env": {"tasks": EXAMPLE, "held_out": EXAMPLE, "screenshots": False, "step_timeout_seconds": 120.0},
         "rollout": {"loop": "append", "max_turns": 20, "max_tokens": 512},
     }
 
