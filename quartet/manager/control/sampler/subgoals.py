@@ -29,9 +29,9 @@ class SubgoalsSampler(ContrastSampler):
     """
 
     class Settings(NoSettings):
-        success: Fraction = 0.7
+        success: Fraction = 0.3
         """Success rate of the newest groups of a family from which its tasks begin with one more action left."""
-        groups: Annotated[int, Field(ge=1, le=24)] = 2
+        groups: Annotated[int, Field(ge=1, le=24)] = 1
         """Number of newest groups, with the present number of actions left, whose success rate is compared."""
         most: Positive = 16
         """Largest number of actions left. Tasks whose expert needs no more of them are whole."""
