@@ -1,7 +1,7 @@
 """Which throughput would the real data manager reach on devices that are not here?
 
-    python -m benchmarks.scale --json                                                # all parts
-    python -m benchmarks.scale --parts dart --warm-steps 2 --train-steps 8 --json    # one of them
+    python -m benchmarks.scale --json                         # all parts
+    python -m benchmarks.scale --parts dart,rollart --json    # some of them
 
 A simulator in virtual time runs the real ledger and the real data manager. Engines, environments and trainer are
 distributions: cost models from the data sheets of GPUs, and latencies from papers. Every part is one file in

@@ -8,7 +8,7 @@ engines.
 from collections.abc import Mapping
 
 from benchmarks.published import rollart
-from benchmarks.published.base import Outcome, Part
+from benchmarks.published.base import Length, Outcome, Part
 from benchmarks.virtual.figures import Figures
 from benchmarks.virtual.scenario import Scenario
 
@@ -17,6 +17,7 @@ class Main(Part[rollart.Assumed]):
     """The time per train step of other routing and other devices, in units of that with affinity."""
 
     assumed = rollart.Assumed()
+    length = Length(warm_steps=1, train_steps=1)
     systems = ("affinity", "least_requests", "h20_only", "h800_only")
 
     def scenario(self, assumed: rollart.Assumed, system: str) -> Scenario:

@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from benchmarks.published.base import Outcome, Part, single, vary
+from benchmarks.published.base import Length, Outcome, Part, single, vary
 from benchmarks.virtual.figures import Figures
 from benchmarks.virtual.scenario import Engines, Kind, Scenario, Spread
 from quartet.forecast.gpus import GPUS
@@ -53,6 +53,7 @@ class Main(Part[Assumed]):
     """APRIL against the same system without it."""
 
     assumed = Assumed()
+    length = Length(warm_steps=1, train_steps=3)
     systems = ("plain", "april")
     variations = vary(response_tokens=(2500.0, 8000.0), variation=(0.5, 1.5))
 

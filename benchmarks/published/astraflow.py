@@ -21,7 +21,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from benchmarks.published.base import Outcome, Part, at_least, single, vary
+from benchmarks.published.base import Length, Outcome, Part, at_least, single, vary
 from benchmarks.virtual.figures import Figures
 from benchmarks.virtual.scenario import Away, Engines, Kind, Scenario, Spread
 from quartet.forecast.gpus import GPUS
@@ -73,6 +73,7 @@ class Main(Part[Assumed]):
     """Both policies together, against one after the other."""
 
     assumed = Assumed()
+    length = Length(warm_steps=1, train_steps=3)
     systems = tuple(SYSTEMS)
     variations = vary(trainer_gpus=(1,), elastic_engines=(0,), far_engines=(0,))
 

@@ -65,7 +65,8 @@ class Part(ABC, Generic[A]):
     variations: ClassVar[Sequence[Changes]] = ()
     """Changes of the assumptions under which all systems are simulated again, to show how the outcomes depend on
     them."""
-    length: ClassVar[Length] = Length(warm_steps=2, train_steps=8)
+    length: ClassVar[Length]
+    """Length of the published results."""
     headlines: ClassVar[Sequence[str]] = ()
     """Names of outcomes that the JSON line also has at its top."""
 

@@ -35,7 +35,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from benchmarks.published.base import Outcome, Part, Simulate, single, vary
+from benchmarks.published.base import Length, Outcome, Part, Simulate, single, vary
 from benchmarks.virtual.figures import Figures
 from benchmarks.virtual.scenario import Engines, Kind, Scenario, Spread
 from quartet.forecast.gpus import GPUS
@@ -88,6 +88,7 @@ class Main(Part[Assumed]):
     """The decoupled against the coupled system, after calibration on the coupled one."""
 
     assumed = Assumed()
+    length = Length(warm_steps=1, train_steps=4)
     systems = ("coupled", "decoupled")
     variations = vary(admitted_lag=(2,), coupled_drops=(True,), engines=(1, 2), turns=(10.0,), load_seconds=(300.0,))
 

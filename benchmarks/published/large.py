@@ -25,7 +25,7 @@ class Main(Part[dart.Assumed]):
 
     assumed = dart.Assumed(load_seconds=10.0)
     systems = tuple(SIZES)
-    length = Length(warm_steps=1, train_steps=2)
+    length = Length(warm_steps=1, train_steps=1)
     headlines = ("engine_utilisation_1000_engines",)
 
     def scenario(self, assumed: dart.Assumed, system: str) -> Scenario:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from benchmarks.published import rollart
-from benchmarks.published.base import Outcome, Part
+from benchmarks.published.base import Length, Outcome, Part
 from benchmarks.virtual.figures import Figures
 from benchmarks.virtual.scenario import Scenario
 
@@ -37,6 +37,7 @@ class Main(Part[Assumed]):
     """Gain and price of each number of extra rollouts, by schedule, and the same without troubles."""
 
     assumed = Assumed()
+    length = Length(warm_steps=1, train_steps=1)
     systems = tuple(EXTRA_ROLLOUTS)
     variations = (CALM, {"schedule": "rollout_wise"}, {"schedule": "rollout_wise"} | CALM)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from benchmarks.published.base import Outcome, Part, single, vary
+from benchmarks.published.base import Length, Outcome, Part, single, vary
 from benchmarks.virtual.figures import Figures
 from benchmarks.virtual.scenario import Engines, Kind, Scenario, Spread
 from quartet.forecast.gpus import GPUS
@@ -63,6 +63,7 @@ class Main(Part[Assumed]):
     """The time per train step of the two other systems, in units of RollArt's."""
 
     assumed = Assumed()
+    length = Length(warm_steps=1, train_steps=3)
     systems = ("rollart", "synchronous", "one_step_off")
     variations = vary(
         trainer_gpus=(16, 64),
