@@ -144,9 +144,10 @@ MIGRATIONS: dict[int, tuple[str | dict[str, str], ...]] = {
             "postgresql": "CREATE INDEX policies_rolled_back ON policies (name, version, train_step) WHERE rolled_back",
         },
     ),
-    # Rounds of a group. Those of earlier groups were not stored. PostgreSQL searches leases by deadline alone.
-    9: (
-        "ALTER TABLE rollouts ADD COLUMN round INTEGER NOT NULL DEFAULT 0",
+    # Rounds of a group. Those of earlier groups were not stored.
+    9: ("ALTER TABLE rollouts ADD COLUMN round INTEGER NOT NULL DEFAULT 0",),
+    # PostgreSQL searches leases by deadline alone. Observations got `prepared`, empty by default.
+    10: (
         {"postgresql": "DROP INDEX leases_by_deadline"},
         {"postgresql": "CREATE INDEX leases_by_deadline ON rollouts (deadline) WHERE state = 'leased'"},
     ),

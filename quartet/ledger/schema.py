@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from quartet.types import MAIN, Purpose
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 """Schema version. Increment it on any change of a table or of the record format, and add a step to `migrations.py`.
 Ledgers of a newer version are refused."""
 

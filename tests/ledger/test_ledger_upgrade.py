@@ -1,4 +1,4 @@
-"""Ledgers of schema 4 to 9, as Quartet made them then: upgraded on both databases, with all that they hold."""
+"""Ledgers of schema 4 to 10, as Quartet made them then: upgraded on both databases, with all that they hold."""
 
 import base64
 import json
@@ -53,7 +53,7 @@ def _value(value: Any) -> Any:
     return base64.b64decode(value["base64"]) if isinstance(value, dict) and "base64" in value else value
 
 
-@pytest.fixture(params=[4, 5, 6, 7, 8, 9])
+@pytest.fixture(params=[4, 5, 6, 7, 8, 9, 10])
 def upgraded(request, tmp_path, url):
     run_dir = tmp_path / "old"
     rebuild(run_dir, request.param, url)
