@@ -10,9 +10,10 @@ from quartet.ledger.rows import FamilyStats, GroupOutcome
 from quartet.manager.control.sampler.subgoals import SubgoalsSampler
 from quartet.registry import build
 from quartet.telemetry.series import read_series
-from quartet.types import ACTIONS_LEFT, Task
+from quartet.types import ACTIONS_LEFT, GENERATED, Task
 from tests.ledger.samples import finish, manager_of, recipe
 
+FORMS = {"name": "miniwob", "families": ["login-user"]}
 LOCKS = {"name": "locks", "families": ["chain"], "sessions": 4, "screenshots": False}
 
 
@@ -65,6 +66,27 @@ def test_a_share_of_the_groups_plays_whole_tasks():
     assert 400 < len(whole) < 600
     assert {task.params[ACTIONS_LEFT] for task in tasks if task.params} == {1}
     assert {task.family for task in whole} == {"easy", "even", "hard", "new"}
+
+
+def test_only_named_families_get_generated_instructions():
+    tasks = sampler(whole_share=0.1, generated_share=0.3, generated_families=["easy"]).pick(2000)
+    generated = [task for task in tasks if GENERATED in task.params]
+    assert {task.family for task in generated} == {"easy"} and {task.params[GENERATED] for task in generated} == {1}
+    easy = sum(task.family == "easy" for task in tasks)
+    assert 0.2 * easy < len(generated) < 0.4 * easy
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "problem"),
+    [
+        (LOCKS, {"generated_families": ["chain"]}, "makes no instructions"),
+        (FORMS, {"generated_families": ["login"]}, "'login', which the recipe does not use"),
+        (FORMS, {"generated_share": 0.7, "whole_share": 0.7}, "exceed 1 together"),
+    ],
+)
+def test_contradictory_settings_are_refused(env: dict, settings: dict, problem: str):
+    with pytest.raises(ConfigError, match=problem):
+        recipe(env=env, control={"sampler": {"name": "subgoals", **settings}})
 
 
 def test_the_ledger_carries_the_number_through_a_run(ledger):

@@ -58,7 +58,7 @@ class Instruction(Struct, frozen=True):
         if not chosen:
             raise EnvError(
                 f"the page of {task.key} has no field to fill and no box to check",
-                "leave its family out, or set control.sampler.subgoals.generated_share = 0",
+                "leave its family out of the sampler's generated_families",
             )
         return cls([found[place] for place in chosen])
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from quartet.config import Recipe
 from quartet.config.section import Fraction, Positive
 from quartet.env import make_environment, suite_families
-from quartet.errors import ConfigError
+from quartet.errors import ConfigError, nearest
 from quartet.ledger.rows import FamilyStats, GroupOutcome
 from quartet.manager.control.sampler.contrast import ContrastSampler
 from quartet.part import NoSettings
@@ -40,6 +40,8 @@ class SubgoalsSampler(ContrastSampler):
         generated_share: Fraction = 0.0
         """Share of groups whose instruction the environment makes from the page, of as many sub-goals as the present
         number of actions left. Only for environments that can (`miniwob`)."""
+        generated_families: list[str] = []
+        """Families with such groups: their pages begin with fields to fill or boxes to check."""
 
     settings: Settings
     source = "Gur et al. 2019, Learning to Navigate the Web: curriculum, warm start, generated instructions"
@@ -48,9 +50,14 @@ class SubgoalsSampler(ContrastSampler):
     @classmethod
     def check(cls, settings: Any, recipe: Recipe) -> None:
         environment = make_environment(recipe.env)
-        if settings.generated_share and not environment.generates_instructions:
+        if settings.generated_families and not environment.generates_instructions:
             raise ConfigError(
-                f"the environment {recipe.env.name!r} makes no instructions", "set generated_share = 0 for the sampler"
+                f"the environment {recipe.env.name!r} makes no instructions", "remove the sampler's generated_families"
+            )
+        if unknown := set(settings.generated_families) - set(suite_families(recipe.env)):
+            raise ConfigError(
+                f"the sampler's generated_families have {min(unknown)!r}, which the recipe does not use",
+                nearest(min(unknown), suite_families(recipe.env)),
             )
         if settings.generated_share + settings.whole_share > 1:
             raise ConfigError("generated_share and whole_share of the sampler exceed 1 together", "lower one of them")
@@ -93,4 +100,5 @@ class SubgoalsSampler(ContrastSampler):
         if drawn < self.settings.whole_share:
             return task
         generated = drawn < self.settings.whole_share + self.settings.generated_share
+        generated = generated and task.family in self.settings.generated_families
         return replace(task, params={**task.params, GENERATED if generated else ACTIONS_LEFT: left})
