@@ -142,6 +142,15 @@ async def test_output_is_cut_and_files_are_limited():
     await session.close()
 
 
+async def test_a_command_that_empties_its_output_has_still_started():
+    session, task = made()
+    session.reset(task)
+    assert printed(session, "echo before; echo x > /dev/stderr; echo after") == "x\nafter\n"
+    assert printed(session, "printf '' > /dev/stdout") == ""
+    assert printed(session, "ls /proc/self/fd | wc -l") == "4\n"  # three streams and the folder that ls reads
+    await session.close()
+
+
 @pytest.mark.parametrize(
     ("call", "outcome"),
     [

@@ -4,6 +4,7 @@ A command sees these files as its root folder, with programs of this machine and
 programs. When it ends, all processes that it started end.
 """
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -16,11 +17,12 @@ from quartet.env.confinement import ISOLATED, KERNEL, SYSTEM, read_only
 from quartet.env.scratch import ScratchFolder
 from quartet.errors import EnvError
 
-STARTED = "started\n"
-START = """printf 'started\\n'; ulimit -v "$0" -f "$1"; mkdir -p /tmp /root 2>/dev/null
+START = """started=$4; printf started >&"$started"; exec {started}>&-
+ulimit -v "$0" -f "$1"; mkdir -p /tmp /root 2>/dev/null
 cd -- "$2" 2>/dev/null || cd /; exec /bin/bash -c "$3"
 """
-"""Shell program that limits a command (in KiB), enters its folder, and runs it."""
+"""Shell program that reports its start to a file that the command does not get, limits the command (in KiB), enters its
+folder, and runs it."""
 HIDDEN = ("/tests", "/solution", "/context", "/logs/verifier")
 """Folders that are empty except while a command is shown one of them. They are mounts in every command, so that none
 can put a link in their place."""
@@ -78,18 +80,13 @@ class Sandbox:
         """
         argv = [*self._confined(variables, shown), "/bin/bash", "-c", START, str(self._memory_megabytes << 10)]
         argv += [str(MAX_FILE_KILOBYTES), workdir, command]
-        with tempfile.TemporaryFile() as output:
-            with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={}) as process:
-                try:
-                    status: int | None = process.wait(seconds)
-                except subprocess.TimeoutExpired:
-                    status = None
-                finally:
-                    process.kill()
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as started:
+            status = _wait([*argv, str(started.fileno())], seconds, output, started)
             text = _ends(output, characters)
-        if not text.startswith(STARTED):
-            raise EnvError(f"a command could not be started: {text.strip()[-300:]}", "look at bubblewrap on this host")
-        return Ran(text.removeprefix(STARTED), status)
+            if not os.fstat(started.fileno()).st_size:
+                error = f"a command could not be started: {text.strip()[-300:]}"
+                raise EnvError(error, "look at bubblewrap on this host")
+        return Ran(text, status)
 
     def remove(self) -> None:
         """Delete the files; safe to call twice."""
@@ -109,10 +106,25 @@ class Sandbox:
         return command
 
 
+def _wait(argv: list[str], seconds: float, output: BinaryIO, started: BinaryIO) -> int | None:
+    """Run a program for at most `seconds`. Return its exit status; None if it was killed then."""
+    # A command may open its own output anew, as /dev/stderr, and empty it; what follows must not lie behind a gap.
+    fcntl.fcntl(output, fcntl.F_SETFL, fcntl.fcntl(output, fcntl.F_GETFL) | os.O_APPEND)
+    with subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=[started.fileno()], env={}
+    ) as process:
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            process.kill()
+
+
 def _ends(file: BinaryIO, characters: int) -> str:
     """Return the text of a file; of a long one the beginning and the end."""
     size = file.seek(0, os.SEEK_END)
-    limit = len(STARTED) + 4 * characters
+    limit = 4 * characters
     file.seek(0)
     if size <= 2 * limit:
         return _shortened(file.read().decode(errors="replace"), characters)
@@ -124,6 +136,6 @@ def _ends(file: BinaryIO, characters: int) -> str:
 def _shortened(text: str, characters: int) -> str:
     """Leave out the middle of a long text."""
     half = characters // 2
-    if len(text) <= len(STARTED) + characters:
+    if len(text) <= characters:
         return text
-    return f"{text[: len(STARTED) + half]}\n[...]\n{text[-half:]}"
+    return f"{text[:half]}\n[...]\n{text[-half:]}"
