@@ -142,6 +142,35 @@ async def test_output_is_cut_and_files_are_limited():
     await session.close()
 
 
+async def test_memory_and_processes_of_a_command_are_limited():
+    session, task = made()
+    session.reset(task)
+    for place in ("/tests", "/solution", "/context", "/logs/verifier", "/dev/shm"):
+        assert "No space left" in printed(session, f"head -c 70000000 /dev/zero > {place}/large; rm -f {place}/large")
+    assert "Read-only file system" in printed(session, "touch /dev/large")
+    assert printed(session, "echo > /dev/null; ulimit -u") == "1024\n"
+    await session.close()
+
+
+@pytest.mark.parametrize("place", ["/etc", "above the programs"])
+async def test_a_command_cannot_put_a_link_where_the_next_one_gets_a_mount(tmp_path, place):
+    programs = tmp_path / "above" / "programs"
+    programs.mkdir(parents=True)
+    place = str(programs.parent) if place != "/etc" else place
+    session, task = made(programs=[str(programs)])
+    session.reset(task)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    for link in (f"/oldroot{outside}", "/newroot/app"):
+        assert "busy" in printed(session, f"mv {place} {place}-moved; ln -s {link} {place}")
+        assert printed(session, "ls") == "poem.txt\n"
+    assert list(outside.iterdir()) == []
+    assert printed(session, "echo mine > /etc/mine; ls /etc/mine") == "/etc/mine\n"
+    assert "mine" in printed(session, "ls /etc")
+    assert "Read-only file system" in printed(session, "echo /app/mine.so > /etc/ld.so.preload")
+    await session.close()
+
+
 async def test_a_command_that_empties_its_output_has_still_started():
     session, task = made()
     session.reset(task)

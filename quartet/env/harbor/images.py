@@ -38,7 +38,6 @@ class Images:
     def _build(self, task: HarborTask) -> Sandbox | QuartetError:
         """Return the files after the Dockerfile's steps, or the error, which is not tried again."""
         sandbox = Sandbox(self._memory(task), self._programs)
-        sandbox.root.mkdir()
         try:
             self._run_steps(task, sandbox)
             if self._require_solution:
@@ -93,7 +92,7 @@ class Images:
             )
 
     def _copy(self, task: HarborTask, root: Path) -> Sandbox:
-        return Sandbox.begun(root, self._memory(task), self._programs)
+        return Sandbox(self._memory(task), self._programs, root)
 
     def _memory(self, task: HarborTask) -> int:
         """Return the memory limit of a task's processes in MiB."""

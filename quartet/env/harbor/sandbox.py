@@ -11,22 +11,18 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Self
+from typing import BinaryIO, NamedTuple
 
-from quartet.env.confinement import ISOLATED, KERNEL, SYSTEM, read_only
+from quartet.env.harbor.mounts import Mounts
 from quartet.env.scratch import ScratchFolder
 from quartet.errors import EnvError
 
 START = """started=$4; printf started >&"$started"; exec {started}>&-
-ulimit -v "$0" -f "$1"; mkdir -p /tmp /root 2>/dev/null
+ulimit -v "$0" -f "$1" -u 1024; mkdir -p /tmp /root 2>/dev/null
 cd -- "$2" 2>/dev/null || cd /; exec /bin/bash -c "$3"
 """
-"""Shell program that reports its start to a file that the command does not get, limits the command (in KiB), enters its
-folder, and runs it."""
-HIDDEN = ("/tests", "/solution", "/context", "/logs/verifier")
-"""Folders that are empty except while a command is shown one of them. They are mounts in every command, so that none
-can put a link in their place."""
-FILES = ("/etc/ld.so.cache", "/etc/alternatives", "/etc/passwd", "/etc/group")
+"""Shell program that reports its start to a file that the command does not get, limits the command (memory and
+files in KiB, processes), enters its folder, and runs it."""
 MAX_FILE_KILOBYTES = 256 << 10
 
 
@@ -42,20 +38,17 @@ class Ran(NamedTuple):
 class Sandbox:
     """Files of one episode. Its methods block."""
 
-    def __init__(self, memory_megabytes: int, programs: Sequence[str] = ()) -> None:
+    def __init__(self, memory_megabytes: int, programs: Sequence[str] = (), origin: Path | None = None) -> None:
         """`memory_megabytes` limits the addresses of each process. `programs` are folders that commands may read beside
-        the system's, and whose `bin` comes first in their path."""
+        the system's, and whose `bin` comes first in their path. The files are a copy of those below `origin`."""
         self._scratch = ScratchFolder("quartet-harbor-")
-        self.root, self.logs = self._scratch.path / "root", self._scratch.path / "logs"
-        self.logs.mkdir()
+        self.root = self._scratch.path / "root"
+        if origin is None:
+            self.root.mkdir()
+        else:
+            shutil.copytree(origin, self.root, symlinks=True)
         self._memory_megabytes, self._programs = memory_megabytes, tuple(programs)
-
-    @classmethod
-    def begun(cls, root: Path, memory_megabytes: int, programs: Sequence[str]) -> Self:
-        """Return a sandbox with a copy of another one's files."""
-        sandbox = cls(memory_megabytes, programs)
-        shutil.copytree(root, sandbox.root, symlinks=True)
-        return sandbox
+        self._mounts = Mounts(self._scratch.path, self.root, self._programs)
 
     def folder(self, name: str, content: Path | None = None) -> Path:
         """Return a new folder that no command has seen, with a copy of some content."""
@@ -74,12 +67,13 @@ class Sandbox:
         shown: Mapping[str, Path] = {},
         characters: int = 2000,
     ) -> Ran:
-        """Run a shell command for at most `seconds`. `shown` are folders that it sees at some of the `HIDDEN` places.
+        """Run a shell command for at most `seconds`. `shown` are folders that it sees at some of
+        the places `HIDDEN`.
 
         Raise `EnvError` if it could not be started.
         """
-        argv = [*self._confined(variables, shown), "/bin/bash", "-c", START, str(self._memory_megabytes << 10)]
-        argv += [str(MAX_FILE_KILOBYTES), workdir, command]
+        argv = [*self._mounts.arguments(shown), *self._set(variables), "/bin/bash", "-c", START]
+        argv += [str(self._memory_megabytes << 10), str(MAX_FILE_KILOBYTES), workdir, command]
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as started:
             status = _wait([*argv, str(started.fileno())], seconds, output, started)
             text = _ends(output, characters)
@@ -92,18 +86,11 @@ class Sandbox:
         """Delete the files; safe to call twice."""
         self._scratch.remove()
 
-    def _confined(self, variables: Mapping[str, str], shown: Mapping[str, Path]) -> list[str]:
-        """Return the command that runs a program in these files."""
-        command = [shutil.which("bwrap") or "bwrap", *ISOLATED, "--clearenv", "--bind", str(self.root), "/"]
-        command += ["--proc", "/proc", "--dev", "/dev", *read_only((*SYSTEM, *FILES, *KERNEL, *self._programs))]
-        command += ["--bind", str(self.logs), "/logs"]
-        for place in HIDDEN:
-            command += ["--bind", str(shown[place]), place] if place in shown else ["--tmpfs", place]
+    def _set(self, variables: Mapping[str, str]) -> list[str]:
+        """Return the arguments that set the variables of a command."""
         path = [*(f"{folder}/bin" for folder in self._programs), "/usr/local/bin", os.defpath]
         given = {"PATH": ":".join(path), "HOME": "/root", "LANG": "C.UTF-8", "TERM": "dumb", **variables}
-        for name, value in given.items():
-            command += ["--setenv", name, value]
-        return command
+        return [argument for name, value in given.items() for argument in ("--setenv", name, value)]
 
 
 def _wait(argv: list[str], seconds: float, output: BinaryIO, started: BinaryIO) -> int | None:
