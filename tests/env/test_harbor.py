@@ -295,6 +295,23 @@ def test_a_recipe_that_cannot_work_is_refused():
         parse_recipe({**data, "rollout": {"loop": "append"}}, source="test")
 
 
+@pytest.mark.parametrize("programs", [[], [str(TASKS.parent)]])
+@pytest.mark.parametrize("key", ["tasks", "held_out"])
+def test_tasks_in_a_folder_that_commands_read_are_refused(tmp_path, programs, key):
+    readable = str(TASKS) if programs else "/usr/share"
+    env = {"name": "harbor", "tasks": str(tmp_path), "programs": programs, "step_timeout_seconds": 120.0}
+    data = {"name": "t", "model": {"path": "."}, "rollout": {"loop": "append"}, "env": {**env, key: readable}}
+    with pytest.raises(ConfigError, match="could read the tests and solutions"):
+        parse_recipe(data, source="test")
+
+
+def test_a_link_to_a_task_that_commands_read_is_refused(tmp_path):
+    (tmp_path / "linked").symlink_to(TASKS / "mend-total")
+    chosen = config.Env(name="harbor", tasks=str(tmp_path), held_out=str(tmp_path), programs=[str(TASKS)])
+    with pytest.raises(ConfigError, match="linked lies in"):
+        make_environment(chosen).families()
+
+
 @pytest.mark.campaign
 @pytest.mark.skipif(not PYTHON, reason="`make test-adapters` installs harbor")
 def test_the_package_reads_the_tasks_as_we_do():

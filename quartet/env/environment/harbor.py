@@ -1,6 +1,7 @@
 """Tasks in the format of Harbor (Terminal-Bench 2): an agent runs commands, and the tests of the task score it."""
 
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 from quartet import config
@@ -13,6 +14,7 @@ from quartet.env.environment.dataset import LOOP_ADVICE
 from quartet.env.environment.tools import write_call
 from quartet.env.harbor.collection import Collection, collect
 from quartet.env.harbor.images import Images
+from quartet.env.harbor.mounts import require_hidden
 from quartet.env.harbor.session import HarborSession
 from quartet.env.harbor.solution import solving
 from quartet.env.harbor.task import HarborTask
@@ -83,6 +85,8 @@ class Harbor(Environment):
                 f"tasks are held out for seeds from {FIRST_HELD_OUT_SEED:,} on, but evaluation.first_seed is lower",
                 f"leave it at {FIRST_HELD_OUT_SEED:,} or above",
             )
+        for folder in filter(None, (settings.tasks, settings.held_out)):
+            require_hidden(Path(folder), settings.programs)
 
     def families(self) -> list[str]:
         return [ALL] if self._tasks.training else []
@@ -134,4 +138,8 @@ class Harbor(Environment):
     @cached_property
     def _tasks(self) -> Collection:
         settings = self.settings
-        return collect(settings.tasks, settings.held_out, settings.held_out_share, skip=settings.unsupported == "skip")
+        skip = settings.unsupported == "skip"
+        found = collect(settings.tasks, settings.held_out, settings.held_out_share, skip=skip)
+        for task in (*found.training, *found.held_out):
+            require_hidden(task.folder, settings.programs)  # a link may lead there
+        return found

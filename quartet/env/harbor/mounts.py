@@ -1,10 +1,11 @@
 """File system of a command of an agent: the files of its episode, and programs of this machine."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from quartet.env.confinement import ISOLATED, KERNEL, SYSTEM, read_only
+from quartet.errors import ConfigError
 
 HIDDEN = ("/tests", "/solution", "/context", "/logs/verifier")
 """Folders that are empty except while a command is shown one of them. They are mounts in every command, so that none
@@ -14,6 +15,16 @@ PRELOADED = "/etc/ld.so.preload"
 """Libraries that each program would load first, the tests too."""
 IN_MEMORY_BYTES = 64 << 20
 """Size of each of the folders that lie in memory: `HIDDEN` and /dev/shm."""
+
+
+def require_hidden(folder: Path, programs: Sequence[str]) -> None:
+    """Raise `ConfigError` if a folder with tests and solutions lies in a folder that commands may read."""
+    for place in (*SYSTEM, *programs):
+        if folder.resolve().is_relative_to(Path(place).resolve()):
+            raise ConfigError(
+                f"the folder {folder} lies in {place}, so an agent could read the tests and solutions of its tasks",
+                "move the tasks to another folder, or choose other env.programs",
+            )
 
 
 class Mounts:
