@@ -180,6 +180,26 @@ async def test_a_command_that_empties_its_output_has_still_started():
     await session.close()
 
 
+async def test_an_agent_whose_files_start_nothing_gets_0_and_no_error():
+    session, task = made()
+    session.reset(task)
+    bash(session, "echo 4 > answer.txt; chmod 000 /")
+    result = bash(session, "ls")
+    assert result.actions[0].outcome is Outcome.REFUSED and not result.terminated
+    assert "could not be started" in result.observation.messages[0].content
+    assert session.step("done").reward == 0.0
+    await session.close()
+
+
+async def test_a_host_that_starts_nothing_is_an_error_and_no_zero(monkeypatch):
+    session, task = made()
+    session.reset(task)
+    monkeypatch.setattr("quartet.env.harbor.mounts.ISOLATED", ("--no-such-option",))
+    with pytest.raises(EnvError, match=r"could not be started: .*no-such-option"):
+        session.step("done")
+    await session.close()
+
+
 @pytest.mark.parametrize(
     ("call", "outcome"),
     [

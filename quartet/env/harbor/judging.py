@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from quartet.env.harbor.sandbox import Sandbox
+from quartet.env.harbor.sandbox import DamagedError, Sandbox
 from quartet.env.harbor.task import HarborTask
 from quartet.env.reward import number
 from quartet.errors import RewardError
@@ -17,7 +17,18 @@ MAIN = "reward"
 
 
 def judge(task: HarborTask, sandbox: Sandbox, limit_seconds: float) -> dict[str, float]:
-    """Return the rewards by name. Raise `RewardError` if the tests take too long or write no reward."""
+    """Return the rewards by name; 0 if the agent left files in which nothing starts.
+
+    Raise `RewardError` if the tests take too long or write no reward.
+    """
+    try:
+        return _tested(task, sandbox, limit_seconds)
+    except DamagedError:
+        return {MAIN: 0.0}
+
+
+def _tested(task: HarborTask, sandbox: Sandbox, limit_seconds: float) -> dict[str, float]:
+    """Run the tests and return what they write."""
     written = sandbox.folder("verifier")
     seconds = min(limit_seconds, task.config.verifier.timeout_sec)
     ran = sandbox.run(

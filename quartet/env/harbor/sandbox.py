@@ -23,6 +23,7 @@ cd -- "$2" 2>/dev/null || cd /; exec /bin/bash -c "$3"
 """
 """Shell program that reports its start to a file that the command does not get, limits the command (memory and
 files in KiB, processes), enters its folder, and runs it."""
+PROBE_SECONDS = 60.0
 MAX_FILE_KILOBYTES = 256 << 10
 
 
@@ -33,6 +34,10 @@ class Ran(NamedTuple):
     """Text that it printed; of a long text the beginning and the end."""
     status: int | None
     """Exit status; None if it was killed at its time limit."""
+
+
+class DamagedError(EnvError):
+    """A command cannot start in the files as the agent left them, while one starts in the files of the beginning."""
 
 
 class Sandbox:
@@ -47,6 +52,7 @@ class Sandbox:
             self.root.mkdir()
         else:
             shutil.copytree(origin, self.root, symlinks=True)
+        self._origin = origin
         self._memory_megabytes, self._programs = memory_megabytes, tuple(programs)
         self._mounts = Mounts(self._scratch.path, self.root, self._programs)
 
@@ -70,7 +76,7 @@ class Sandbox:
         """Run a shell command for at most `seconds`. `shown` are folders that it sees at some of
         the places `HIDDEN`.
 
-        Raise `EnvError` if it could not be started.
+        Raise `EnvError` if it could not be started, and `DamagedError` if that is the agent's doing.
         """
         argv = [*self._mounts.arguments(shown), *self._set(variables), "/bin/bash", "-c", START]
         argv += [str(self._memory_megabytes << 10), str(MAX_FILE_KILOBYTES), workdir, command]
@@ -78,13 +84,26 @@ class Sandbox:
             status = _wait([*argv, str(started.fileno())], seconds, output, started)
             text = _ends(output, characters)
             if not os.fstat(started.fileno()).st_size:
-                error = f"a command could not be started: {text.strip()[-300:]}"
-                raise EnvError(error, "look at bubblewrap on this host")
+                kind = DamagedError if self._begins() else EnvError
+                raise kind(f"a command could not be started: {text.strip()[-300:]}", "look at bubblewrap on this host")
         return Ran(text, status)
 
     def remove(self) -> None:
         """Delete the files; safe to call twice."""
         self._scratch.remove()
+
+    def _begins(self) -> bool:
+        """Return whether a command starts in the files of the beginning, which no agent has changed."""
+        if self._origin is None:
+            return False
+        fresh = Sandbox(self._memory_megabytes, self._programs)
+        try:
+            shutil.copytree(self._origin, fresh.root, symlinks=True, dirs_exist_ok=True)
+            return fresh.run("true", "/", PROBE_SECONDS).status == 0
+        except EnvError:
+            return False
+        finally:
+            fresh.remove()
 
     def _set(self, variables: Mapping[str, str]) -> list[str]:
         """Return the arguments that set the variables of a command."""

@@ -7,7 +7,7 @@ from quartet.actions.grammar import ActionError, parse_actions
 from quartet.actions.taken import canonical
 from quartet.env.harbor.images import Images
 from quartet.env.harbor.judging import judge
-from quartet.env.harbor.sandbox import Sandbox
+from quartet.env.harbor.sandbox import DamagedError, Sandbox
 from quartet.env.harbor.task import HarborTask
 from quartet.errors import EnvError
 from quartet.types import (
@@ -103,13 +103,16 @@ class HarborSession:
             or call.arguments.keys() != {"command"}
         ):
             return f"no such call: {MALFORMED}", Outcome.REFUSED
-        ran = self._files().run(
-            command,
-            self._task.workdir,
-            seconds,
-            variables=self._task.variables,
-            characters=self._characters,
-        )
+        try:
+            ran = self._files().run(
+                command,
+                self._task.workdir,
+                seconds,
+                variables=self._task.variables,
+                characters=self._characters,
+            )
+        except DamagedError as error:
+            return error.what, Outcome.REFUSED
         if ran.status is None:
             return f"{ran.output}\nkilled after {seconds:.2g} s".lstrip(), Outcome.TIMEOUT
         return ran.output + (f"\n[exit status {ran.status}]" if ran.status else ""), Outcome.DONE
