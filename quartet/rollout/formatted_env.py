@@ -23,7 +23,8 @@ class FormattedEnv:
         self._picture: Frame = Screen()
 
     async def reset(self, task: Task) -> Observation:
-        return self._seen(await self._env.reset(task))
+        seen = self._seen(await self._env.reset(task))
+        return replace(seen, prepared=[self._translated(taken) for taken in seen.prepared])
 
     async def step(self, action: str) -> StepResult:
         """Perform the actions of a response."""
@@ -58,6 +59,11 @@ class FormattedEnv:
     def _noted(self, taken: TakenAction) -> TakenAction:
         """Return the record with the action in the notation of the format, as later prompts repeat it."""
         return replace(taken, canonical=self._written([taken.action] if taken.action else []))
+
+    def _translated(self, taken: TakenAction) -> TakenAction:
+        """Return the record of an expert's action in the notation of the format, or in the expert's if it cannot say
+        it: that is the environment's own grammar, which a policy without a format writes, too."""
+        return replace(taken, canonical=self._noted(taken).canonical or taken.canonical)
 
     def _written(self, actions: Sequence[Action]) -> str:
         try:

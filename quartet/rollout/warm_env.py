@@ -1,7 +1,10 @@
 """Environment session that begins a task where an expert has few actions left."""
 
+import asyncio
+from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cached_property
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
@@ -14,14 +17,17 @@ from quartet.types import ACTIONS_LEFT, Action, Message, Observation, StepResult
 
 MAX_ACTIONS = 100
 """Maximum number of actions of an expert in an environment without a turn limit of its own."""
+MAX_SOLUTIONS = 1000
+"""Number of tasks whose solutions a worker keeps, the newest ones."""
 
 
 class WarmStarts:
-    """Actions with which the environment's experts solve tasks. A worker plays each task's expert once."""
+    """Actions with which the environment's experts solve tasks. The rollouts of a group share them."""
 
     def __init__(self, env: config.Env) -> None:
         self._env = env
-        self._solutions: dict[str, list[str]] = {}
+        self._solutions: OrderedDict[str, list[str]] = OrderedDict()
+        self._playing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @cached_property
     def _environment(self) -> Environment:
@@ -32,13 +38,17 @@ class WarmStarts:
         return WarmEnv(env, self) if ACTIONS_LEFT in task.params else env
 
     async def solution(self, env: Env, task: Task) -> list[str]:
-        """Return the expert's actions, oldest first. The session plays them if they are not known yet.
+        """Return the expert's actions, oldest first. The session plays them if they are not known yet, and no other
+        session is about to.
 
         Raise `EnvError` if there is no expert, or it does not solve the task.
         """
-        if task.key not in self._solutions:
-            self._solutions[task.key] = await self._play(env, task)
-        return self._solutions[task.key]
+        async with self._playing.setdefault(task.key, asyncio.Lock()):
+            if task.key not in self._solutions:
+                self._solutions[task.key] = await self._play(env, task)
+                if len(self._solutions) > MAX_SOLUTIONS:
+                    self._solutions.popitem(last=False)
+            return self._solutions[task.key]
 
     async def _play(self, env: Env, task: Task) -> list[str]:
         expert = self._environment.expert(task.family, task.seed)

@@ -82,11 +82,17 @@ def test_only_named_families_get_generated_instructions():
         (LOCKS, {"generated_families": ["chain"]}, "makes no instructions"),
         (FORMS, {"generated_families": ["login"]}, "'login', which the recipe does not use"),
         (FORMS, {"generated_share": 0.7, "whole_share": 0.7}, "exceed 1 together"),
+        (FORMS, {"groups": 24, "whole_share": 0.6}, "of which 40% do"),
     ],
 )
 def test_contradictory_settings_are_refused(env: dict, settings: dict, problem: str):
     with pytest.raises(ConfigError, match=problem):
         recipe(env=env, control={"sampler": {"name": "subgoals", **settings}})
+
+
+def test_a_turn_limit_from_successes_is_refused():
+    with pytest.raises(ConfigError, match="longest_success"):
+        recipe(env=LOCKS, control={"sampler": "subgoals", "horizon": "longest_success"})
 
 
 def test_the_ledger_carries_the_number_through_a_run(ledger):

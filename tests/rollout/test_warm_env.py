@@ -1,5 +1,6 @@
 """Tasks that begin where an expert has few actions left, and a record of what the expert did."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from quartet.ledger.soundness import find_flaw
 from quartet.policy.renderer import Renderer
 from quartet.registry import build
 from quartet.rollout.client import ModelClient
+from quartet.rollout.formatted_env import FormattedEnv
 from quartet.rollout.loop.base import Limits
 from quartet.rollout.warm_env import WarmStarts
 from quartet.types import ACTIONS_LEFT, Observation, Outcome, Sampling, Task, Trajectory
@@ -151,3 +153,20 @@ async def test_a_form_in_the_browser_begins_filled():
     assert len((await warm.session(session, begun(plan, 1)).reset(begun(plan, 1))).prepared) >= 2
     await pool.release(session, healthy=True)
     await pool.close()
+
+
+async def test_rollouts_that_begin_together_share_what_one_of_their_sessions_played():
+    warm, sessions = starts(), [Counted() for _ in range(3)]
+    tasks = (warm.session(env, begun(LOCK, 1)).reset(begun(LOCK, 1)) for env in sessions)
+    assert [len(seen.prepared) for seen in await asyncio.gather(*tasks)] == [4, 4, 4]
+    assert sorted(env.resets for env in sessions) == [1, 1, 2]
+
+
+@pytest.mark.parametrize(("name", "form"), [("browsergym", "click('{}')"), ("environment", "click [{}]")])
+async def test_the_expert_s_actions_are_shown_in_the_format_of_the_policy(name: str, form: str):
+    tokenizer: Any = make_tokenizer()
+    session = starts().session(LocksEnv(), begun(LOCK, 4))
+    formatted = FormattedEnv(session, build(config.ActionFormat(name=name)), Renderer(tokenizer))
+    (prepared,) = (await formatted.reset(begun(LOCK, 4))).prepared
+    button = solution(LOCK)[0].removeprefix("click [").removesuffix("]")
+    assert prepared.canonical == form.format(button)

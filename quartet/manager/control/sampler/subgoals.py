@@ -12,6 +12,7 @@ from quartet.config.section import Fraction, Positive
 from quartet.env import make_environment, suite_families
 from quartet.errors import ConfigError, nearest
 from quartet.ledger.rows import FamilyStats, GroupOutcome
+from quartet.ledger.statistics import NEWEST_GROUPS
 from quartet.manager.control.sampler.contrast import ContrastSampler
 from quartet.part import NoSettings
 from quartet.types import ACTIONS_LEFT, GENERATED, Task
@@ -21,7 +22,7 @@ class SubgoalsSampler(ContrastSampler):
     """Draw tasks like `contrast`, and begin them where an expert of the environment has few actions left.
 
     A sub-goal is one action of the expert, such as the filling of a field. Each family begins with one action left; the
-    number rises by one when the newest groups with the present number succeed often enough, and never falls. When the
+    number rises by one when the newest groups with the present number succeed often enough. When the
     newest whole tasks do, all tasks of the family are whole. The expert plays in the reset only: none of its actions is
     trained on. Evaluations play whole tasks. The numbers follow from the ledger, so a restarted run continues them.
     With `generated_share`, some groups follow an instruction of as many sub-goals, which the environment draws from the
@@ -45,7 +46,7 @@ class SubgoalsSampler(ContrastSampler):
 
     settings: Settings
     source = "Gur et al. 2019, Learning to Navigate the Web: curriculum, warm start, generated instructions"
-    metrics = {"data/actions_left": "1: actions that the expert left to the policy in a group, if its sampler sets it"}
+    metrics = {"data/actions_left": "1: most actions that the expert left to the policy in a half-done task"}
 
     @classmethod
     def check(cls, settings: Any, recipe: Recipe) -> None:
@@ -61,6 +62,18 @@ class SubgoalsSampler(ContrastSampler):
             )
         if settings.generated_share + settings.whole_share > 1:
             raise ConfigError("generated_share and whole_share of the sampler exceed 1 together", "lower one of them")
+        half_done = 1 - settings.generated_share - settings.whole_share
+        if settings.groups > NEWEST_GROUPS * half_done / 2:
+            raise ConfigError(
+                f"the sampler compares {settings.groups} groups that begin half done, but reads {NEWEST_GROUPS} of a "
+                f"family, of which {half_done:.0%} do",
+                "lower generated_share, whole_share or groups of the sampler",
+            )
+        if "longest_success" in (horizon.name for horizon in recipe.control.horizon):
+            raise ConfigError(
+                "the horizon longest_success would limit whole tasks to the few turns of tasks that begin half done",
+                "choose another horizon beside the sampler subgoals",
+            )
         for family in suite_families(recipe.env):
             if environment.expert(family, 0) is None:
                 raise ConfigError(
