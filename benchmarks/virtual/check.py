@@ -5,7 +5,7 @@ from quartet.types import RolloutState
 
 
 def check(simulation: Simulation) -> None:
-    """Raise `AssertionError` unless
+    """Raise `AssertionError` if one of these promises is broken:
 
     * as many rollouts ended as were appended, or more if rollouts beyond a group's need are cancelled;
     * each rollout was trained at most once;
