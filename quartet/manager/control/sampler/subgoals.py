@@ -17,6 +17,9 @@ from quartet.manager.control.sampler.contrast import ContrastSampler
 from quartet.part import NoSettings
 from quartet.types import ACTIONS_LEFT, GENERATED, Task
 
+WHOLE_GROUPS = 4
+"""Number of newest groups with whole tasks whose success rate is compared."""
+
 
 class SubgoalsSampler(ContrastSampler):
     """Draw tasks like `contrast`, and begin them where an expert of the environment has few actions left.
@@ -36,6 +39,8 @@ class SubgoalsSampler(ContrastSampler):
         """Number of newest groups, with the present number of actions left, whose success rate is compared."""
         most: Positive = 16
         """Largest number of actions left. Tasks whose expert needs no more of them are whole."""
+        whole_success: Fraction = 0.7
+        """Success rate of the newest groups that played whole tasks from which all tasks of the family are whole."""
         whole_share: Fraction = 0.2
         """Share of groups that play the whole task, whatever the number of actions left."""
         generated_share: Fraction = 0.0
@@ -94,18 +99,14 @@ class SubgoalsSampler(ContrastSampler):
     def actions_left(self, stats: FamilyStats | None) -> int:
         """Return the number of actions left with which the next task of a family begins."""
         outcomes = stats.outcomes if stats else []
-        if self._learned([one for one in outcomes if not one.params]):
+        whole = [one for one in outcomes if not one.params]
+        if _succeed(whole, WHOLE_GROUPS, self.settings.whole_success):
             return self.settings.most
         begun = [one for one in outcomes if ACTIONS_LEFT in one.params]
         reached = max((one.params[ACTIONS_LEFT] for one in begun), default=1)
-        rises = self._learned([one for one in begun if one.params[ACTIONS_LEFT] == reached])
+        present = [one for one in begun if one.params[ACTIONS_LEFT] == reached]
+        rises = _succeed(present, self.settings.groups, self.settings.success)
         return min(reached + rises, self.settings.most)
-
-    def _learned(self, groups: Sequence[GroupOutcome]) -> bool:
-        """Return whether the newest of these groups succeed often enough."""
-        newest = groups[: self.settings.groups]
-        solved, played = sum(one.successes for one in newest), sum(one.countable for one in newest)
-        return len(newest) == self.settings.groups and solved >= self.settings.success * played
 
     def _posed(self, task: Task, counter: int, left: int) -> Task:
         """Return the task as the group plays it that is admitted as number `counter`."""
@@ -115,3 +116,10 @@ class SubgoalsSampler(ContrastSampler):
         generated = drawn < self.settings.whole_share + self.settings.generated_share
         generated = generated and task.family in self.settings.generated_families
         return replace(task, params={**task.params, GENERATED if generated else ACTIONS_LEFT: left})
+
+
+def _succeed(groups: Sequence[GroupOutcome], count: int, success_rate: float) -> bool:
+    """Return whether the newest `count` of these groups have at least this success rate."""
+    newest = groups[:count]
+    solved, played = sum(one.successes for one in newest), sum(one.countable for one in newest)
+    return len(newest) == count and solved >= success_rate * played
