@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from quartet import config
@@ -191,6 +192,35 @@ async def test_an_agent_whose_files_start_nothing_gets_0_and_no_error():
     await session.close()
 
 
+async def test_a_missing_folder_of_the_task_is_reported():
+    session, task = made()
+    session.reset(task)
+    bash(session, "rm -r /app")
+    text = printed(session, "pwd")
+    assert "the folder /app is missing" in text and text.endswith("\n/\n")
+    await session.close()
+
+
+async def test_a_command_that_is_too_long_is_refused_and_a_long_solution_still_proves_its_task(tmp_path):
+    solution = f"#!/bin/bash\n# {'x' * (128 << 10)}\necho 4 > answer.txt\n"
+    session, task = made(copied(tmp_path, solution__solve_sh=solution))
+    session.reset(task)
+    result = bash(session, f"echo {'ä' * (64 << 10)}")
+    assert result.actions[0].outcome is Outcome.REFUSED and "131,071 bytes" in result.actions[0].error
+    assert len(printed(session, f"echo {'x' * (131_071 - 5)}")) > 1000
+    await session.close()
+
+
+async def test_built_files_share_a_folder_and_episodes_leave_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    session, task = made()
+    for seed in (0, 1, 0):
+        session.reset(msgspec.structs.replace(task, seed=seed))
+    await session.close()
+    [images] = tmp_path.iterdir()
+    assert sorted(file.name for file in images.glob("*/app/*")) == ["poem.txt", "total.sh"]
+
+
 async def test_a_host_that_starts_nothing_is_an_error_and_no_zero(monkeypatch):
     session, task = made()
     session.reset(task)
@@ -257,6 +287,9 @@ async def test_tests_without_a_reward_are_an_error_and_no_zero(tmp_path, test, p
         ({"solution__solve_sh": "#!/bin/bash\necho 5 > answer.txt\n"}, "the solution of count-lines gets the reward 0"),
         ({"tests__test_sh": "#!/bin/bash\n"}, "wrote no reward"),
         ({"environment__Dockerfile": "FROM x\nWORKDIR /app\nRUN apt-get install -y nothing-of-the-kind"}, "apt-get"),
+        ({"environment__Dockerfile": "FROM x\nWORKDIR /app\nRUN rm -r /app"}, "cd: /app: No such file"),
+        ({"task_toml": "[environment]\nworkdir = '/missing'"}, "cd: /missing: No such file"),
+        ({"environment__Dockerfile": f"FROM x\nRUN echo {'x' * (128 << 10)}"}, "131,071 bytes"),
     ],
 )
 async def test_a_task_that_cannot_be_solved_here_fails_its_resets(tmp_path, files, problem):

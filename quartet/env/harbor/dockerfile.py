@@ -51,7 +51,8 @@ def read_dockerfile(file: Path) -> Dockerfile:
                 commands = [rest]
             case _ if instruction not in WITHOUT_EFFECT:
                 raise ConfigError(f"{file}: {instruction} {rest:.40} is not supported", "it needs Docker")
-        steps += [Step(workdir, command, variables) for command in commands]
+        place = workdir if instruction == "RUN" else "/"
+        steps += [Step(place, command, variables) for command in commands]
     if stages != 1:
         raise ConfigError(f"{file} has {stages} stages (FROM)", "only one stage is supported")
     return Dockerfile(steps, workdir, variables)

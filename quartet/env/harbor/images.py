@@ -1,15 +1,18 @@
 """Files in which the episodes of each task begin: built once per process, and proved by the task's own solution."""
 
+import shlex
+import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from quartet.env.harbor.dockerfile import CONTEXT
+from quartet.env.harbor.dockerfile import CONTEXT, Step
 from quartet.env.harbor.judging import judge
 from quartet.env.harbor.sandbox import Sandbox
-from quartet.env.harbor.solution import solving
+from quartet.env.harbor.solution import SOLVE, is_solvable
 from quartet.env.harbor.task import HarborTask
+from quartet.env.scratch import ScratchFolder
 from quartet.errors import EnvError, QuartetError
 
 
@@ -23,7 +26,8 @@ class Images:
         self._memory_megabytes, self._programs = memory_megabytes, programs
         self._test_seconds, self._require_solution = test_seconds, require_solution
         self._locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
-        self._built: dict[Path, Sandbox | QuartetError] = {}
+        self._scratch = ScratchFolder("quartet-harbor-images-")
+        self._built: dict[Path, Path | QuartetError] = {}
 
     def begin(self, task: HarborTask) -> Sandbox:
         """Return the files of a new episode. Raise `EnvError` if the task cannot be built or solved here."""
@@ -33,28 +37,31 @@ class Images:
             built = self._built[task.folder]
         if isinstance(built, QuartetError):
             raise EnvError(built.what, built.advice)
-        return self._copy(task, built.root)
+        return self._copy(task, built)
 
-    def _build(self, task: HarborTask) -> Sandbox | QuartetError:
-        """Return the files after the Dockerfile's steps, or the error, which is not tried again."""
+    def _build(self, task: HarborTask) -> Path | QuartetError:
+        """Return the folder of the files after the Dockerfile's steps, or the error, which is not tried again."""
         sandbox = Sandbox(self._memory(task), self._programs)
         try:
             self._run_steps(task, sandbox)
             if self._require_solution:
                 self._prove(task, sandbox)
+            return sandbox.root.rename(tempfile.mkdtemp(dir=self._scratch.path))
         except QuartetError as error:
-            sandbox.remove()
             return error
-        return sandbox
+        finally:
+            sandbox.remove()
 
     def _run_steps(self, task: HarborTask, sandbox: Sandbox) -> None:
-        for step in task.dockerfile.steps:
+        enters = Step("/", f"cd -- {shlex.quote(task.workdir)}", task.variables)
+        context = sandbox.folder("context", task.folder / "environment")
+        for step in (*task.dockerfile.steps, enters):
             ran = sandbox.run(
                 step.command,
                 step.workdir,
                 task.config.environment.build_timeout_sec,
                 variables=step.variables,
-                shown={CONTEXT: sandbox.folder("context", task.folder / "environment")},
+                shown={CONTEXT: context},
                 characters=600,
             )
             if ran.status != 0:
@@ -66,8 +73,7 @@ class Images:
 
     def _prove(self, task: HarborTask, image: Sandbox) -> None:
         """Raise `EnvError` unless the task's solution gets a reward of 1."""
-        command = solving(task)
-        if not command:
+        if not is_solvable(task):
             raise EnvError(
                 f"the task {task.folder.name} has no solution/solve.sh, so it is unknown whether it can be solved here",
                 "leave it out, or set env.require_solution = false",
@@ -75,10 +81,11 @@ class Images:
         trial = self._copy(task, image.root)
         try:
             ran = trial.run(
-                command,
+                SOLVE,
                 task.workdir,
                 self._test_seconds,
                 variables=task.variables | task.config.solution.env,
+                shown={"/solution": trial.folder("solution", task.folder / "solution")},
                 characters=600,
             )
             reward = sum(judge(task, trial, self._test_seconds).values())

@@ -19,10 +19,13 @@ from quartet.errors import EnvError
 
 START = """started=$4; printf started >&"$started"; exec {started}>&-
 ulimit -v "$0" -f "$1" -u 1024; mkdir -p /tmp /root 2>/dev/null
-cd -- "$2" 2>/dev/null || cd /; exec /bin/bash -c "$3"
+cd -- "$2" || { echo "[the folder $2 is missing: this command begins in /]"; cd /; }
+exec /bin/bash -c "$3"
 """
 """Shell program that reports its start to a file that the command does not get, limits the command (memory and
 files in KiB, processes), enters its folder, and runs it."""
+MAX_COMMAND_BYTES = (128 << 10) - 1
+"""Length of an argument, which Linux limits."""
 PROBE_SECONDS = 60.0
 MAX_FILE_KILOBYTES = 256 << 10
 
@@ -116,9 +119,13 @@ def _wait(argv: list[str], seconds: float, output: BinaryIO, started: BinaryIO) 
     """Run a program for at most `seconds`. Return its exit status; None if it was killed then."""
     # A command may open its own output anew, as /dev/stderr, and empty it; what follows must not lie behind a gap.
     fcntl.fcntl(output, fcntl.F_SETFL, fcntl.fcntl(output, fcntl.F_GETFL) | os.O_APPEND)
-    with subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=[started.fileno()], env={}
-    ) as process:
+    files = [started.fileno()]
+    try:
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=files, env={})
+    except OSError as error:
+        advice = f"a command and each variable may have {MAX_COMMAND_BYTES:,} bytes"
+        raise EnvError(f"a command could not be started: {error}", advice) from error
+    with process:
         try:
             return process.wait(seconds)
         except subprocess.TimeoutExpired:

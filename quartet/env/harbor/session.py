@@ -7,7 +7,7 @@ from quartet.actions.grammar import ActionError, parse_actions
 from quartet.actions.taken import canonical
 from quartet.env.harbor.images import Images
 from quartet.env.harbor.judging import judge
-from quartet.env.harbor.sandbox import DamagedError, Sandbox
+from quartet.env.harbor.sandbox import MAX_COMMAND_BYTES, DamagedError, Sandbox
 from quartet.env.harbor.task import HarborTask
 from quartet.errors import EnvError
 from quartet.types import (
@@ -95,17 +95,11 @@ class HarborSession:
 
     def _called(self, call: ToolCall, seconds: float) -> tuple[str, Outcome]:
         """Return what a call of the agent printed, or why it was not done."""
-        command = call.arguments.get("command")
-        if (
-            call.name != "bash"
-            or not isinstance(command, str)
-            or "\0" in command
-            or call.arguments.keys() != {"command"}
-        ):
-            return f"no such call: {MALFORMED}", Outcome.REFUSED
+        if problem := _problem(call):
+            return problem, Outcome.REFUSED
         try:
             ran = self._files().run(
-                command,
+                call.arguments["command"],
                 self._task.workdir,
                 seconds,
                 variables=self._task.variables,
@@ -147,3 +141,12 @@ class HarborSession:
         if self._sandbox is not None:
             self._sandbox.remove()
             self._sandbox = None
+
+
+def _problem(call: ToolCall) -> str:
+    """Return why a call cannot be done; empty if it can."""
+    command = call.arguments.get("command")
+    if call.name != "bash" or not isinstance(command, str) or "\0" in command or call.arguments.keys() != {"command"}:
+        return f"no such call: {MALFORMED}"
+    too_long = len(command.encode()) > MAX_COMMAND_BYTES
+    return f"the command is longer than {MAX_COMMAND_BYTES:,} bytes" if too_long else ""
