@@ -27,14 +27,21 @@ def outcomes(file: Path) -> str:
 
 
 def variations(file: Path) -> str:
-    """Return the table of simulated values, one row per finished variation."""
+    """Return the table of simulated values, one row per finished variation; nothing if there is none."""
     rows = _rows(file)
+    if len(rows) == 1:
+        return ""
     headings = ["assumed", *(one.meaning for one in rows[0].outcomes.values())]
     lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
     for row in rows:
         name = ", ".join(f"`{setting}` {_setting(value)}" for setting, value in row.changes.items()) or "as stated"
         lines.append(f"| {' | '.join((name, *(_number(one.simulated) for one in row.outcomes.values())))} |")
     return "\n".join(lines)
+
+
+def finished(file: Path) -> str:
+    """Return how many of the variations are finished, as text."""
+    return f"{len(_rows(file)) - 1} of {len(find(_part(file)).variations)}"
 
 
 def assumed(file: Path) -> str:
@@ -82,6 +89,7 @@ def _setting(value: Any) -> str:
 VIEWS: dict[str, Callable[[Path], str]] = {
     "outcomes": outcomes,
     "variations": variations,
+    "finished": finished,
     "assumed": assumed,
     "command": command,
 }

@@ -138,6 +138,7 @@ def test_tables_are_made_from_the_raw_results_of_finished_rows(tmp_path):
         "| as stated | 1.80 | 1.60 |",
         "| `trainer_gpus` 16 | 2.70 | 2.40 |",
     ]
+    assert views(file)["finished"](file) == f"1 of {len(rollart.Main.variations)}"
     assert views(file)["assumed"](file).startswith("`h800` 16, `h20` 16, `trainer_gpus` 32,")
     length = rollart.Main.length
     assert f"--parts rollart --warm-steps {length.warm_steps} --train-steps {length.train_steps} " in (
