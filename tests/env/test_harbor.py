@@ -1,8 +1,11 @@
 """Tasks in the format of Harbor: built without Docker, confined, solved, and scored by their own tests."""
 
+import asyncio
 import os
 import shutil
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -52,11 +55,26 @@ def printed(session: HarborSession, command: str) -> str:
     return bash(session, command).observation.messages[0].content
 
 
-def copied(folder: Path, **files: str) -> Path:
+def running(duration: str) -> bool:
+    """Return whether this machine runs a `sleep` of a duration."""
+    done = subprocess.run(["pgrep", "-fx", f"sleep {duration}"], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds. Fail after a minute."""
+    ends_at = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < ends_at
+        time.sleep(0.02)
+
+
+def copied(folder: Path, **files: str | bytes) -> Path:
     """Return a folder with one task, `count-lines`, some files of which are replaced."""
     task = shutil.copytree(TASKS / "count-lines", folder / "count-lines")
     for name, text in files.items():
-        (task / name.replace("__", "/").replace("_", ".")).write_text(text)
+        content = text.encode() if isinstance(text, str) else text
+        (task / name.replace("__", "/").replace("_", ".")).write_bytes(content)
     return folder
 
 
@@ -103,7 +121,18 @@ async def test_a_hanging_command_is_killed_and_the_episode_goes_on():
         assert result.actions[0].outcome is Outcome.TIMEOUT and not result.terminated
         assert "killed after 1 s" in result.observation.messages[0].content
     assert printed(session, "echo still here") == "still here\n"
-    assert printed(session, "ps ax 2>/dev/null | grep -c 'sleep 600' || ls -d /proc/[0-9]* | wc -l").strip() in "012345"
+    await session.close()
+
+
+async def test_a_killed_command_leaves_no_process_on_the_host():
+    session, task = made(command_timeout_seconds=5.0)
+    session.reset(task)
+    duration = f"600.{os.getpid()}"
+    hanging = asyncio.create_task(asyncio.to_thread(bash, session, f"setsid sleep {duration} & sleep {duration}"))
+    await asyncio.to_thread(wait, lambda: running(duration) or hanging.done())
+    assert running(duration)
+    assert (await hanging).actions[0].outcome is Outcome.TIMEOUT
+    await asyncio.to_thread(wait, lambda: not running(duration))  # the kernel ends them after Bubblewrap
     await session.close()
 
 
@@ -312,6 +341,12 @@ async def test_a_task_that_cannot_be_solved_here_fails_its_resets(tmp_path, file
         ({"environment__Dockerfile": "FROM x\nCOPY --from=y a b"}, "is not supported"),
         ({"environment__Dockerfile": "FROM x\nFROM y"}, "2 stages"),
         ({"environment__Dockerfile": "FROM x\nCOPY missing.txt ."}, "has no missing.txt"),
+        ({"environment__Dockerfile": "FROM x\nCOPY"}, "COPY  is not supported"),
+        ({"environment__Dockerfile": "FROM x\nENV PATH=/app/bin:$PATH"}, "uses a variable"),
+        ({"environment__Dockerfile": "FROM x\nWORKDIR $APP"}, "uses a variable"),
+        ({"environment__Dockerfile": "FROM x\nENV A='b"}, "cannot be read: No closing quotation"),
+        ({"environment__Dockerfile": b"FROM x\nRUN echo \xe4"}, "cannot be read: 'utf-8'"),
+        ({"instruction_md": b"\xe4"}, "is no task of Harbor: 'utf-8'"),
     ],
 )
 def test_a_task_that_needs_docker_is_refused_or_left_out(tmp_path, files, problem):

@@ -34,9 +34,18 @@ class Dockerfile(Struct, frozen=True):
 
 def read_dockerfile(file: Path) -> Dockerfile:
     """Read a Dockerfile of one stage: `FROM`, `WORKDIR`, `ENV`, `COPY` and `RUN`. Raise `ConfigError` for others."""
+    try:
+        return _read(file)
+    except ValueError as error:  # an unmatched quote, or text that is not UTF-8
+        raise ConfigError(f"{file} cannot be read: {error}", "mend the task, or leave it out") from error
+
+
+def _read(file: Path) -> Dockerfile:
     steps, workdir, variables, stages = list[Step](), "/", dict[str, str](), 0
     for instruction, rest in _instructions(file):
         commands = list[str]()
+        if "$" in rest and instruction in ("WORKDIR", "ENV", "COPY"):
+            raise ConfigError(f"{file}: {instruction} {rest:.40} uses a variable", "write its value, or leave it out")
         match instruction:
             case "FROM":
                 stages += 1
@@ -76,7 +85,7 @@ def _assigned(text: str) -> dict[str, str]:
 
 def _copies(context: Path, workdir: str, text: str) -> list[str]:
     """Return the commands of `COPY SOURCE... TARGET`. Raise `ConfigError` for options and missing sources."""
-    *patterns, target = shlex.split(text)
+    *patterns, target = shlex.split(text) or [""]
     if not patterns or text.startswith(("--", "[")):
         raise ConfigError(f"{context}: COPY {text} is not supported", "write COPY SOURCE TARGET, without options")
     commands = []

@@ -77,7 +77,7 @@ def read_task(folder: Path) -> HarborTask:
     try:
         config = msgspec.convert(tomllib.loads((folder / "task.toml").read_text()), Config)
         instruction = CANARY.sub("", (folder / "instruction.md").read_text()).strip()
-    except (OSError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+    except (OSError, ValueError, msgspec.ValidationError) as error:
         raise ConfigError(f"{folder} is no task of Harbor: {error}", "it needs task.toml and instruction.md") from error
     if lacking := next(_lacking(folder, config), ""):
         raise ConfigError(f"the task {folder.name} cannot be played without Docker: it {lacking}", "leave it out")
