@@ -1,5 +1,6 @@
 """Temporary folder that is removed once all processes that hold it have ended, even if they were killed."""
 
+import logging
 import os
 import shutil
 import subprocess
@@ -7,10 +8,12 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+LOG = logging.getLogger(__name__)
 EXIT_TIMEOUT_SECONDS = 5.0
 
-WATCH = 'cat; rm -rf -- "$0"'
-"""Shell command that waits until every holder has closed its end of a pipe, then removes the folder."""
+WATCH = 'cat; rm -rf -- "$0" 2>/dev/null || { chmod -R u+rwX -- "$0"; rm -rf -- "$0"; }'
+"""Shell command that waits until every holder has closed its end of a pipe, then removes the folder, even if it has
+folders whose owner may not read or change them."""
 
 
 class ScratchFolder:
@@ -38,3 +41,5 @@ class ScratchFolder:
         with suppress(subprocess.TimeoutExpired):
             self._shell.wait(EXIT_TIMEOUT_SECONDS)
         shutil.rmtree(self.path, ignore_errors=True)  # in case the shell was killed
+        if self.path.exists():
+            LOG.warning("temporary folder %s could not be removed", self.path)
