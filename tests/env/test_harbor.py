@@ -43,7 +43,7 @@ def made(tasks: Path = TASKS, name: str = "count-lines", **settings: object) -> 
     assert isinstance(environment, Harbor)
     session = environment.session()
     assert isinstance(session, HarborSession)
-    names = sorted(folder.name for folder in tasks.iterdir())
+    names = sorted(file.parent.name for file in tasks.glob("*/task.toml"))
     return session, Task(env="harbor", family=ALL, seed=names.index(name))
 
 
@@ -250,6 +250,19 @@ async def test_built_files_share_a_folder_and_episodes_leave_nothing(tmp_path, m
     assert sorted(file.name for file in images.glob("*/app/*")) == ["poem.txt", "total.sh"]
 
 
+async def test_a_session_closed_during_its_reset_leaves_no_files(tmp_path, monkeypatch):
+    (tmp_path / "files").mkdir()
+    tasks = copied(tmp_path, environment__Dockerfile="FROM x\nWORKDIR /app\nCOPY poem.txt .\nRUN sleep 2\n")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "files"))
+    session, task = made(tasks)
+    resetting = asyncio.create_task(asyncio.to_thread(session.reset, task))
+    await asyncio.to_thread(wait, lambda: len(list((tmp_path / "files").iterdir())) == 2)  # images, and one being built
+    await session.close()
+    with pytest.raises(EnvError, match="closed during its reset"):
+        await resetting
+    assert [folder.name[:21] for folder in (tmp_path / "files").iterdir()] == ["quartet-harbor-images"]
+
+
 async def test_a_host_that_starts_nothing_is_an_error_and_no_zero(monkeypatch):
     session, task = made()
     session.reset(task)
@@ -381,13 +394,17 @@ def test_a_recipe_that_cannot_work_is_refused():
         parse_recipe(data, source="test")
     with pytest.raises(ConfigError, match="commands and tests may take 70 s"):
         parse_recipe({**data, "rollout": {"loop": "append"}}, source="test")
+    longer = {**data["env"], "step_timeout_seconds": 120.0}
+    with pytest.raises(ConfigError, match="may take 120 s, but a reset only 120"):
+        parse_recipe({**data, "rollout": {"loop": "append"}, "env": longer}, source="test")
+    parse_recipe({**data, "rollout": {"loop": "append"}, "env": {**longer, "require_solution": False}}, source="test")
 
 
 @pytest.mark.parametrize("programs", [[], [str(TASKS.parent)]])
 @pytest.mark.parametrize("key", ["tasks", "held_out"])
 def test_tasks_in_a_folder_that_commands_read_are_refused(tmp_path, programs, key):
     readable = str(TASKS) if programs else "/usr/share"
-    env = {"name": "harbor", "tasks": str(tmp_path), "programs": programs, "step_timeout_seconds": 120.0}
+    env = {"name": "harbor", "tasks": str(tmp_path), "programs": programs, "step_timeout_seconds": 130.0}
     data = {"name": "t", "model": {"path": "."}, "rollout": {"loop": "append"}, "env": {**env, key: readable}}
     with pytest.raises(ConfigError, match="could read the tests and solutions"):
         parse_recipe(data, source="test")

@@ -65,7 +65,13 @@ class Harbor(Environment):
     grammar = '`call bash {"command": "..."}`, or a text that ends the episode'
     source = "Harbor 0.26, Terminal-Bench 2: format of tasks"
     first_settings = {
-        "env": {"tasks": EXAMPLE, "held_out": EXAMPLE, "screenshots": False, "step_timeout_seconds": 120.0},
+        "env": {
+            "tasks": EXAMPLE,
+            "held_out": EXAMPLE,
+            "screenshots": False,
+            "step_timeout_seconds": 120.0,
+            "reset_timeout_seconds": 600.0,
+        },
         "rollout": {"loop": "append", "max_turns": 20, "max_tokens": 512},
     }
 
@@ -79,6 +85,14 @@ class Harbor(Environment):
                 f"commands and tests may take {longest:g} s, but a step only env.step_timeout_seconds = "
                 f"{recipe.env.step_timeout_seconds:g}",
                 "raise the latter above env.command_timeout_seconds + env.test_timeout_seconds",
+            )
+        first = 2 * settings.test_timeout_seconds if settings.require_solution else 0.0
+        reset_seconds = recipe.env.reset_timeout_seconds or recipe.env.step_timeout_seconds
+        if first >= reset_seconds:
+            raise ConfigError(
+                f"the solution and the tests before a task's first episode may take {first:g} s, but a reset only "
+                f"{reset_seconds:g}",
+                "raise env.reset_timeout_seconds above twice env.test_timeout_seconds, and above the task's build",
             )
         if recipe.evaluation.first_seed < FIRST_HELD_OUT_SEED:
             raise ConfigError(

@@ -1,5 +1,7 @@
 """Session of a task of Harbor; its methods are plain functions, which run in a thread of the session."""
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -56,12 +58,20 @@ class HarborSession:
         self._command_seconds, self._test_seconds = command_seconds, test_seconds
         self._turn_limit, self._characters = turn_limit, characters
         self._sandbox: Sandbox | None = None
+        self._closed, self._lock = False, threading.Lock()
 
     def reset(self, task: Task) -> Observation:
         """Show the instruction, in files as the Dockerfile makes them."""
         self._release()
         self._task, self._turns = self._task_of(task), 0
-        self._sandbox = self._images.begin(self._task)
+        begun = self._images.begin(self._task)
+        with self._lock:
+            if not self._closed:
+                self._sandbox = begun
+            closed = self._closed
+        if closed:  # at the limit of a reset, while the task was built
+            begun.remove()
+            raise EnvError("the session was closed during its reset", "raise env.reset_timeout_seconds")
         return Observation(goal="", text="", messages=[Message("user", self._task.instruction)], tools=[BASH])
 
     def step(self, action: str) -> StepResult:
@@ -91,6 +101,11 @@ class HarborSession:
         return self._turn(messages, records)
 
     async def close(self) -> None:
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        with self._lock:
+            self._closed = True
         self._release()
 
     def _called(self, call: ToolCall, seconds: float) -> tuple[str, Outcome]:
@@ -138,9 +153,10 @@ class HarborSession:
         return self._sandbox
 
     def _release(self) -> None:
-        if self._sandbox is not None:
-            self._sandbox.remove()
-            self._sandbox = None
+        with self._lock:
+            ended, self._sandbox = self._sandbox, None
+        if ended is not None:
+            ended.remove()
 
 
 def _problem(call: ToolCall) -> str:
