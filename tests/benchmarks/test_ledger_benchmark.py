@@ -7,7 +7,6 @@ from click.testing import CliRunner
 
 from benchmarks.ledger import main
 
-
 SMALL = ("--databases", "sqlite", "--sizes", "512", "--cycles", "2", "--json")
 
 
