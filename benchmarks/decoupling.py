@@ -6,8 +6,8 @@ compared. Engine, trainer, ledger and all other modules are the real ones, start
 
 - modes: find the number of sessions with which the coupled mode (batch-synchronous) is fastest, then run every mode
   with this number, in turn within every repetition;
-- sessions: find the smallest number of sessions with which rollout-wise does as many actions per minute as the coupled
-  mode with its best number;
+- sessions: find the smallest of five numbers of sessions with which rollout-wise does as many actions per minute as the
+  coupled mode with its best number;
 - april: tokens per second on long single turns without latencies, against the coupled mode.
 
 What learning loses by lag is measured by `benchmarks.lag`.
@@ -15,7 +15,8 @@ What learning loses by lag is measured by `benchmarks.lag`.
 
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,7 @@ class Bench:
         cannot use more sessions than a batch has rollouts.
         """
         rollouts = groups * ROLLOUTS_PER_GROUP
-        tried = sorted({max(1, rollouts * share // 4) for share in (2, 3, 4)})
+        tried = sorted({max(1, rollouts * share // 4) for share in (3, 4)})
         return {sessions: self._searched(COUPLED, world, groups, sessions) for sessions in tried}
 
     def compare(self, world: Overrides, groups: int, sessions: int, repetitions: int, name: str) -> dict[str, Any]:
@@ -198,19 +199,20 @@ class Bench:
         }
 
     def fewest_sessions(self, world: Overrides, groups: int, sessions: int, wanted: float) -> dict[str, Any]:
-        """Find the smallest number of sessions with which rollout-wise does `wanted` actions per minute.
+        """Find the smallest of five numbers of sessions with which rollout-wise does `wanted` actions per minute.
 
         That is the rate of the coupled mode with `sessions`. The ratio is None if rollout-wise does not reach it with
         this number.
         """
+        counts = sorted({max(1, sessions * share // 8) for share in (2, 3, 4, 6, 8)})
         tried: dict[int, float] = {}
 
         def enough(count: int) -> bool:
             tried[count] = self._searched(DECOUPLED, world, groups, count)["actions_per_minute"]
             return tried[count] >= wanted
 
-        found = fewest(enough, max(1, sessions // 8), sessions)
-        ratio = None if found is None else round(sessions / found, 3)
+        found = bisect_left(counts, True, key=enough)
+        ratio = round(sessions / counts[found], 3) if found < len(counts) else None
         return {"sessions_ratio": ratio, "decoupled_sweep": dict(sorted(tried.items()))}
 
     def april(self, groups: int, repetitions: int) -> dict[str, Any]:
@@ -243,16 +245,6 @@ class Bench:
             err=True,
         )
         return figures
-
-
-def fewest(enough: Callable[[int], bool], low: int, high: int) -> int | None:
-    """Return the smallest number from `low` to `high` that is enough, by bisection; None if `high` is not enough."""
-    if not enough(high):
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle + 1, high)
-    return low
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ class NoSettings(Section):
 
 
 class Part(ABC):
-    """A method with one of the interfaces of `quartet.registry.KINDS`.
+    """A method with one of the interfaces of `quartet.kinds.KINDS`.
 
     One file contains everything that belongs to the method: its class, settings, metrics and source. The registry
     passes the validated settings as the first argument of the constructor; the base class of the kind defines the other

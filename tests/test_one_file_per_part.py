@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from quartet.registry import KINDS, find, names
+from quartet.kinds import KINDS
+from quartet.registry import find, names
 
 ROOT = Path(__file__).parents[1]
 FILE = '''

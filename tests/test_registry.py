@@ -12,9 +12,10 @@ from click.testing import CliRunner
 
 from quartet.cli import cli
 from quartet.errors import ConfigError
+from quartet.kinds import KINDS
 from quartet.part import Part
 from quartet.recipe.part_description import describe_all_parts
-from quartet.registry import KINDS, find, names, register
+from quartet.registry import find, names, register
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -31,7 +32,8 @@ def test_every_file_of_a_kind_is_one_documented_part(kind):
 @pytest.mark.slow
 def test_listing_names_imports_no_part():
     program = (
-        "import sys; from quartet.registry import names, KINDS; [names(kind) for kind in KINDS];"
+        "import sys; from quartet.kinds import KINDS; from quartet.registry import names;"
+        "[names(kind) for kind in KINDS];"
         "print([m for m in sys.modules if m == 'torch' or m.endswith(('.vade', '.gspo', '.april'))])"
     )
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

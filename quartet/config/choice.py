@@ -17,7 +17,7 @@ class Choice(Section):
 
     model_config = ConfigDict(extra="allow")
     kind: ClassVar[str]
-    """Kind of part, a key of `quartet.registry.KINDS`."""
+    """Kind of part, a key of `quartet.kinds.KINDS`."""
     name: str
     """Name of the part as listed by `quartet parts`, or `module:Class`."""
 

@@ -11,9 +11,10 @@ from pydantic_core import ErrorDetails
 from quartet.config import Choice, Recipe, Section
 from quartet.config.section import named_tables
 from quartet.errors import ConfigError, nearest, shortened
+from quartet.kinds import KINDS
 from quartet.recipe.familiar import FAMILIAR
 from quartet.recipe.upgrade import CONFIG_VERSION, MOVED
-from quartet.registry import KINDS, find, names
+from quartet.registry import find, names
 
 MOST_PROBLEMS = 10
 """Maximum number of problems in one error, so that it fits one screen."""

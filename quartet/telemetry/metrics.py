@@ -9,7 +9,8 @@ from functools import cache
 from msgspec import Struct
 
 from quartet.errors import ConfigError, nearest
-from quartet.registry import KINDS, Part, all_parts, found_parts
+from quartet.kinds import KINDS
+from quartet.registry import Part, all_parts, found_parts
 
 DECLARE_ADVICE = "give its unit and meaning in `metrics` of the part that records it"
 LABEL = "label"

@@ -34,6 +34,7 @@ from quartet.train.checkpoint.recover import roll_back_to_whole
 from quartet.train.checkpoint.writer import CheckpointWriter
 from quartet.train.frozen import load_frozen
 from quartet.train.gpu.warm_up import warm_up
+from quartet.train.held_batches import HeldBatches
 from quartet.train.metrics.batch import PhaseTimer, batch_metrics
 from quartet.train.packing.sight import sight_of
 from quartet.train.policy_writer import PolicyWriter, Publication, copy_to_publish
@@ -62,11 +63,7 @@ class Trainer:
         presence: Presence,
         ranks: Ranks | None = None,
     ) -> None:
-        """Restore the newest undamaged train step. With several `ranks`, this process is rank 0.
-
-        Batches are leased to the module's name, which is the same after a restart, so that a new trainer takes over the
-        leases of its predecessor.
-        """
+        """Restore the newest undamaged train step. With several `ranks`, this process is rank 0."""
         self.recipe, self.ledger, self.run_dir = recipe, ledger, run_dir
         self.recorder, self.presence = recorder, presence
         self._credits = credits_of(recipe)
@@ -90,9 +87,8 @@ class Trainer:
             lambda: weights_digest(policy_weights(self.model), published_dtype(recipe)),
             enabled=recipe.runtime.receipts,
         )
-        self._held: list[Batch] = []  # claimed batches that are not committed: at most one in training, one published
+        self._held = HeldBatches(recipe, ledger, presence)
         self._publication: Publication | None = None
-        self._lease_renewed = time.monotonic()
         self.wait = BatchWait(recipe, ledger, presence)
         self._committed: tuple[int, int] | None = None  # train step and batch id of the last commit, until `finish`
         self._restore_optimizer(point)
@@ -152,7 +148,7 @@ class Trainer:
                 self._train(batch, phases)
         except FailedStepError as error:
             self.settle()
-            self._held = []
+            self._held.remove(batch)
             self._setback.settle(batch, error, self._undo)
         except LeaseLostError as error:
             self._give_up(error)
@@ -168,7 +164,7 @@ class Trainer:
         Raise the error of a write that failed.
         """
         try:
-            self._commit_publication(self._keep_leases)
+            self._commit_publication(self._held.keep)
         except LeaseLostError as error:
             self._give_up(error)
 
@@ -204,33 +200,18 @@ class Trainer:
             self.ledger.event("trainer_restored", train_step=point.train_step, version=self.version)
         self._receipts.restored(point.policy)
 
-    @property
-    def _lease_seconds(self) -> float:
-        """Duration of a batch's lease. The supervisor kills a module that sends no heartbeat for this long, so when it
-        restarts the module, the batch is free."""
-        return self.recipe.runtime.heartbeat_timeout_seconds
-
     def _claim(self) -> Batch | None:
         """Claim the next batch, which starts from the weights that are being published, if any."""
-        admission, train, before = self.recipe.admission, self.recipe.train, self._publication
-        if (before.batch.train_step if before else self.ledger.batches.train_step()) >= train.max_train_steps:
+        before = self._publication
+        train_step = before.batch.train_step if before else self.ledger.batches.train_step()
+        if train_step >= self.recipe.train.max_train_steps:
             return None
         try:
-            batch = self.ledger.batches.claim(
-                self.presence.module,
-                train.groups_per_batch,
-                admission.max_lag,
-                admission.on_late,
-                self._lease_seconds,
-                after=before.batch if before else None,
-            )
+            batch = self._held.claim(after=before.batch if before else None)
         except LeaseLostError as error:
             self._give_up(error)
             return None
-        if batch is None:
-            return None
-        self._held.append(batch)
-        if batch.start_version != (before.version if before else self.version):
+        if batch is not None and batch.start_version != (before.version if before else self.version):
             self.ledger.batches.release(batch)
             raise self._succeeded(batch.start_version)
         return batch
@@ -246,30 +227,16 @@ class Trainer:
 
         The error of a policy that could not be written is raised after the step.
         """
-        self._keep_leases()
+        self._held.keep()
         if self.writer.has_succeeded:
-            self._commit_publication(self._keep_leases)
+            self._commit_publication(self._held.keep)
 
     def _keep_publication(self) -> None:
         """Report the wait for the policy that is being written, and keep the lease of its batch."""
         try:
-            self.writer.explain(self._keep_leases)
+            self.writer.explain(self._held.keep)
         except LeaseLostError as error:
             self._give_up(error)
-
-    def _keep_leases(self) -> None:
-        """Send a heartbeat, and renew the leases if a quarter of their time is over.
-
-        Raise `LeaseLostError` if a lease is no longer held.
-        """
-        self.presence.beat()
-        if time.monotonic() - self._lease_renewed > self._lease_seconds / 4:
-            self._renew()
-
-    def _renew(self) -> None:
-        for batch in self._held:
-            self.ledger.batches.renew(batch, self._lease_seconds)
-        self._lease_renewed = time.monotonic()
 
     def _train(self, batch: Batch, phases: PhaseTimer) -> None:
         """Train on a claimed batch, and begin to write its policy and its checkpoint."""
@@ -287,10 +254,10 @@ class Trainer:
         if budget:
             write_token_values(self.run_dir, batch.train_step, batch.batch_id, tokens.calls(), budget)
         with phases("publish"):
-            self._commit_publication(self._keep_leases)
-            self.learner.give_weights(self.model, self._keep_leases)
+            self._commit_publication(self._held.keep)
+            self.learner.give_weights(self.model, self._held.keep)
         with phases("copy_state"):
-            self.checkpoints.begin_if_due(batch.train_step, batch.batch_id, self._keep_leases)
+            self.checkpoints.begin_if_due(batch.train_step, batch.batch_id, self._held.keep)
         version, root = self.ledger.policies.next_version(), policies_root(self.run_dir.resolve(), self.ledger.policy)
         self._publication = Publication(
             batch,
@@ -311,13 +278,14 @@ class Trainer:
         try:
             self.writer.collect()
         except FileNotFoundError:  # another trainer that has committed this step deletes these files
-            self._renew()
+            self._held.renew()
             raise
         self._receipts.committing(batch)
         with phases("commit"):
             policy = self.ledger.batches.commit(batch, str(path), publication.report, self.checkpoints.progress)
         # The batch is committed also if a later line fails.
-        self._publication, self._held = None, [each for each in self._held if each is not batch]
+        self._publication = None
+        self._held.remove(batch)
         self.version, self._committed = policy.version, (batch.train_step, batch.batch_id)
         self._optimizer_step = publication.optimizer_step
         self._receipts.committed(batch, policy)
@@ -331,12 +299,8 @@ class Trainer:
         """Undo the train steps that are not committed, after a lease expired while this process was suspended."""
         self.writer.wait(self.presence.beat)
         self.writer.forget()
-        for batch in self._held:
-            self.ledger.batches.release(batch)
-            self.ledger.event(
-                "train_step_failed", train_step=batch.train_step, batch_id=batch.batch_id, error=error.what
-            )
-        self._publication, self._held = None, []
+        self._held.release(error)
+        self._publication = None
         self._undo()
 
     def _undo(self) -> None:

@@ -73,16 +73,18 @@ def test_real_desktops_have_smaller_defaults_and_given_options_prevail():
     assert decoupling.main.make_context("decoupling", []).params["groups"] == 4
 
 
-@pytest.mark.parametrize(("needed", "found"), [(1, 4), (4, 4), (9, 9), (32, 32), (33, None)])
-def test_the_fewest_sessions_are_found_and_a_miss_is_no_number(needed, found):
-    asked = []
+class Linear(decoupling.Bench):
+    """Experiments in which each session does one action per minute."""
 
-    def enough(sessions: int) -> bool:
-        asked.append(sessions)
-        return sessions >= needed
+    def _searched(self, mode, world, groups, sessions):
+        return {"actions_per_minute": float(sessions)}
 
-    assert decoupling.fewest(enough, 4, 32) == found
-    assert asked[0] == 32 and len(set(asked)) == len(asked)
+
+@pytest.mark.parametrize(("wanted", "ratio"), [(1, 4), (8, 4), (9, 2.667), (13, 2), (32, 1), (33, None)])
+def test_the_fewest_sessions_are_found_and_a_miss_is_no_number(wanted, ratio, tmp_path):
+    bench = Linear(tmp_path, tmp_path, [], max_lag=1, train_steps=1)
+    found = bench.fewest_sessions({}, groups=4, sessions=32, wanted=wanted)
+    assert found["sessions_ratio"] == ratio and len(found["decoupled_sweep"]) <= 3
 
 
 @pytest.mark.parametrize("tail", [ACTING, REASONING])

@@ -34,6 +34,7 @@ from quartet.files.whole_folder import CHECKSUMS, whole_folder
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.policy.load import write_policy
 from quartet.types import Sampling
+from tests.waiting import until
 
 VOCAB_SIZE = 512
 MAX_CONTEXT_TOKENS = 256
@@ -253,10 +254,3 @@ async def is_healthy(engine: Engine) -> bool:
     except EngineError:
         return False
     return True
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something another thread does."""
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from engine_models import Gate, make_model, make_requests, until
+from engine_models import Gate, make_model, make_requests
 from msgspec.structs import replace
 
 from quartet.config import Dispatch as DispatchChoice
@@ -18,6 +18,7 @@ from quartet.engine.vllm.wire import cache_use
 from quartet.registry import build
 from quartet.types import Sampling
 from tests.rollout.serving import TOKEN
+from tests.waiting import until
 
 Builder = Callable[..., TorchEngine]
 

@@ -16,7 +16,6 @@ from engine_models import (
     make_model,
     make_requests,
     reference_logprobs,
-    until,
 )
 from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -29,6 +28,7 @@ from quartet.engine.torch_engine import TorchEngine
 from quartet.errors import CheckpointError, ConfigError
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.types import Sampling
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from aiohttp import web
 from engine_kinds import engine_recipe
-from engine_models import make_model, make_requests, publish, until
+from engine_models import make_model, make_requests, publish
 from openai_server import OpenAIServer
 from test_engine_process import commit
 
@@ -26,6 +26,7 @@ from quartet.recipe.file import parse_recipe
 from quartet.rollout.client import ModelClient
 from quartet.types import FinishReason, Policy, Sampling
 from tests.rollout.serving import TOKEN
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

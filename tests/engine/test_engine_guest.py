@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from engine_models import Gate, is_healthy, make_model, make_requests, until, until_healthy
+from engine_models import Gate, is_healthy, make_model, make_requests, until_healthy
 from msgspec.structs import replace
 
 from quartet.engine.guest import Guest
@@ -24,6 +24,7 @@ from quartet.telemetry.presence import Presence
 from quartet.telemetry.record import Recorder
 from quartet.types import Sampling
 from tests.rollout.serving import TOKEN
+from tests.waiting import until
 
 Builder = Callable[..., TorchEngine]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from engine_models import make_model, make_requests, publish, until, until_healthy
+from engine_models import make_model, make_requests, publish, until_healthy
 
 from quartet.access.token import run_token
 from quartet.config import Recipe
@@ -21,6 +21,7 @@ from quartet.engine.torch_engine import TorchEngine
 from quartet.errors import EngineError
 from quartet.ledger import Ledger
 from quartet.recipe.file import parse_recipe
+from tests.waiting import until
 
 Builder = Callable[..., TorchEngine]
 

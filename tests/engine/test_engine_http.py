@@ -18,7 +18,6 @@ from engine_models import (
     make_requests,
     make_tokenizer,
     publish,
-    until,
     until_healthy,
 )
 from hypothesis import given, settings
@@ -35,6 +34,7 @@ from quartet.engine.wire import VersionSpan, from_spans, to_spans
 from quartet.errors import EngineError, EngineUnreachableError, PromptTooLongError, SetupError
 from quartet.types import FinishReason, Sampling
 from tests.rollout.serving import HEADERS, TOKEN, serving
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -21,6 +21,7 @@ from quartet.ledger import Ledger
 from quartet.recipe.file import to_toml
 from quartet.runtime.start_process import StartedHere, start_process
 from quartet.types import FinishReason, Sampling
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 Builder = Callable[..., TorchEngine]
@@ -47,12 +48,6 @@ def engine_process(ledger: Ledger, module: str) -> Iterator[StartedHere]:
     finally:
         process.kill()
         process.wait()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(240):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
 
 
 async def health(ledger: Ledger, module: str) -> dict[str, int]:

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import msgspec
 import pytest
 import torch
-from engine_models import VOCAB_SIZE, make_model, make_requests, reference_logprobs, until
+from engine_models import VOCAB_SIZE, make_model, make_requests, reference_logprobs
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedModel
@@ -27,6 +27,7 @@ from quartet.engine.token_kernel import TokenKernel
 from quartet.engine.torch_engine import TorchEngine
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.types import Sampling
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

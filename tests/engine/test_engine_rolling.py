@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from engine_models import Gate, make_model, make_requests, publish, until
+from engine_models import Gate, make_model, make_requests, publish
 from msgspec.structs import replace
 from test_engine_process import commit
 
@@ -16,6 +16,7 @@ from quartet.ledger import Ledger
 from quartet.telemetry.presence import Presence
 from quartet.telemetry.record import Recorder
 from quartet.types import Sampling
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,6 @@ import importlib.util
 import os
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from quartet.errors import CheckpointError, EngineError, SetupError
 from quartet.ledger import Ledger
 from quartet.types import FinishReason, Policy, Sampling
 from tests.rollout.serving import serving
+from tests.waiting import until
 
 
 def first_policy(folder: Path) -> Policy:
@@ -184,9 +184,3 @@ async def open_with_group(folder: Path) -> tuple[VllmEngine, int]:
     started = [child.pid for child in set(psutil.Process().children()) - others]
     (group,) = [pid for pid in started if os.getpgid(pid) == pid]
     return engine, group
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(300):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.1)

@@ -14,7 +14,7 @@ import pytest
 import torch
 from aiohttp import web
 from engine_kinds import engine_recipe
-from engine_models import MAX_CONTEXT_TOKENS, VOCAB_SIZE, make_model, make_requests, other_canary, publish, until
+from engine_models import MAX_CONTEXT_TOKENS, VOCAB_SIZE, make_model, make_requests, other_canary, publish
 from transformers import AutoModelForCausalLM
 
 from quartet.engine.api import make_app
@@ -26,6 +26,7 @@ from quartet.engine.vllm.engine import VllmEngine
 from quartet.errors import CheckpointError, EngineError
 from quartet.types import FinishReason, Sampling
 from tests.rollout.serving import serving
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 import torch
-from engine_models import Gate, make_model, make_requests, publish, until
+from engine_models import Gate, make_model, make_requests, publish
 from msgspec.structs import replace
 from transformers import DynamicCache, PreTrainedModel
 
@@ -16,6 +16,7 @@ from quartet.engine.result_check import find_problem
 from quartet.engine.torch_engine import TorchEngine
 from quartet.errors import EngineError
 from quartet.types import Sampling
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

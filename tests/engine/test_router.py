@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine_models import Gate, make_model, make_requests, until
+from engine_models import Gate, make_model, make_requests
 from msgspec.structs import replace
 
 from quartet.engine.api import make_app
@@ -23,6 +23,7 @@ from quartet.free_port import free_port
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.types import FinishReason, Sampling
 from tests.rollout.serving import TOKEN, serving
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

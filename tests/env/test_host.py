@@ -28,6 +28,7 @@ from quartet.telemetry.slices import run_extent
 from quartet.telemetry.spans import read_spans
 from quartet.types import Observation, Pointer, StepResult, Task, ToolCall, Wait
 from quartet.types.frame import Element, Point, Unit
+from tests.waiting import until
 
 TOKEN = "token-of-a-test"
 AT_ONCE = {"connect_timeout_seconds": 0}
@@ -86,14 +87,6 @@ async def connected(host: EnvHost):
 async def ask(ws, message) -> dict:
     await (ws.send_str(message) if isinstance(message, str) else ws.send_json(message))
     return await ws.receive_json(timeout=60)
-
-
-async def until(condition) -> None:
-    async with asyncio.timeout(10):
-        while True:
-            if condition():
-                return
-            await asyncio.sleep(0.01)
 
 
 async def test_a_session_speaks_openenv_word_for_word():

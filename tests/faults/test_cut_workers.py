@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from quartet.report.check import check_ledger
 from quartet.report.totals import run_totals
 from tests.ledger.samples import plan
 from tests.postgresql import needs_postgresql
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,7 +29,7 @@ pytestmark = [
     pytest.mark.skipif(bool(reason := why_not()), reason=f"no network namespaces: {reason}"),
 ]
 WORKERS = ("first", "second")
-ROLLOUTS, TIMEOUT_SECONDS = 8, 120.0
+ROLLOUTS = 8
 
 
 class Said:
@@ -70,13 +71,6 @@ def expiring(ledger: Ledger) -> Iterator[None]:
         thread.join()
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_a_rollout_is_stored_once_whichever_machine_is_cut_off(tmp_path: Path) -> None:
     with ExitStack() as stack:
         nodes = {name: Node(name, number) for number, name in enumerate((*WORKERS, "database"), start=1)}
@@ -94,17 +88,17 @@ def test_a_rollout_is_stored_once_whichever_machine_is_cut_off(tmp_path: Path) -
         workers = {name: Said(nodes[name], tmp_path / "there") for name in WORKERS}
         for worker in workers.values():
             stack.callback(worker.end)
-        until(lambda: all(worker.lines for worker in workers.values()))
+        wait_until(lambda: all(worker.lines for worker in workers.values()))
         stack.enter_context(expiring(ledger))
         for number, cut in enumerate(("first", "database", "second"), start=1):
             ledger.groups.admit(plan(rollouts=ROLLOUTS))
             victim = workers["first" if cut == "database" else cut]
             began = victim.outcomes()["claimed"]
-            until(lambda victim=victim, began=began: victim.outcomes()["claimed"] > began)
+            wait_until(lambda victim=victim, began=began: victim.outcomes()["claimed"] > began)
             with hub.cut(cut):
                 time.sleep(2 * LEASE_SECONDS)
             with hub.bad(WORKERS, latency_seconds=0.1, loss=0.02):
-                until(lambda number=number: outcomes(workers)["appended"] >= number * ROLLOUTS)
+                wait_until(lambda number=number: outcomes(workers)["appended"] >= number * ROLLOUTS)
         said = outcomes(workers)
     assert said["superseded"] >= 2, "a worker came back after its lease had ended"
     assert said["appended"] == 3 * ROLLOUTS

@@ -19,6 +19,7 @@ from quartet.telemetry.slices import METRICS, SLICE_SECONDS, run_extent, writers
 from quartet.telemetry.slots import read_slots
 from quartet.telemetry.spans import PIECE_SECONDS, Span, read_spans
 from tests.full_disk import max_file_size
+from tests.waiting import wait_until
 
 NOON = 1_699_999_200.0
 
@@ -203,7 +204,7 @@ def test_a_long_span_is_seen_while_it_goes_on(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, "trainer", clock=clock)
     span = recorder.begin("update", trace="train_step 7")
     clock.now += PIECE_SECONDS + 1
-    _until(lambda: read_spans(tmp_path, NOON, NOON + 60).spans)
+    wait_until(lambda: read_spans(tmp_path, NOON, NOON + 60).spans)
     clock.now += 5
     span.end()
     span.end()
@@ -255,8 +256,3 @@ def test_a_run_of_an_older_quartet_is_refused(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("{}\n")
     with pytest.raises(RecordsError, match="as an older Quartet wrote them"):
         read_spans(tmp_path, 0, 1)
-
-
-def _until(condition) -> None:
-    while not condition():
-        time.sleep(0.05)

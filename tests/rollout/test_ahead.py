@@ -5,13 +5,13 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
-from worker_bench import until
 
 from quartet.env.environment.bandit import FAMILIES, BanditEnv
 from quartet.rollout.ahead import Turnstile
 from quartet.rollout.attempt import Attempt
 from quartet.rollout.watch import Watch
 from quartet.types import Purpose, RolloutLease, Task
+from tests.waiting import until
 
 TASK = Task(env="bandit", family=next(iter(FAMILIES)), seed=0)
 

@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 import torch
 from aiohttp import web
-from worker_bench import TOKENIZER, Bench, until
+from worker_bench import TOKENIZER, Bench
 
 from quartet.config import Engine
 from quartet.engine.api import make_app
@@ -27,6 +27,7 @@ from quartet.policy.model import make_model
 from quartet.report.totals import run_totals, status_counts
 from quartet.types import Trajectory
 from tests.rollout.serving import serving
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

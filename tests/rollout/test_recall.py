@@ -5,12 +5,13 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 from scripted_engine import ScriptedEngine
-from worker_bench import TOKENIZER, Bench, until
+from worker_bench import TOKENIZER, Bench
 
 from quartet.ledger.schema import trajectories
 from quartet.report.check import check_ledger
 from quartet.report.totals import run_totals, status_counts
 from quartet.types import FinishReason, Purpose
+from tests.waiting import until
 
 WHOLE = TOKENIZER("click left [1]", add_special_tokens=False)["input_ids"] + [TOKENIZER.eos_token_id]
 APRIL = {

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from msgspec.structs import replace
 from scripted_engine import ScriptedEngine
-from worker_bench import TOKENIZER, Bench, until
+from worker_bench import TOKENIZER, Bench
 
 from quartet.engine.base import GenerateRequest, GenerateResult
 from quartet.env.environment.bandit import BanditEnv
@@ -36,6 +36,7 @@ from quartet.telemetry.records import read_records
 from quartet.telemetry.slices import run_extent
 from quartet.telemetry.spans import read_spans
 from quartet.types import MAIN, Observation, Picture, Purpose, RolloutPlan, StepResult, Task
+from tests.waiting import until
 
 PHOTOGRAPH = os.urandom(2 * LARGEST_IN_DATABASE_BYTES)
 

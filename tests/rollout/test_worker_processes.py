@@ -26,6 +26,7 @@ from quartet.report.sinks.opentelemetry import OpenTelemetrySink
 from quartet.report.totals import status_counts
 from quartet.rollout.worker import run_worker
 from quartet.types import RolloutPlan, Task
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -59,14 +60,6 @@ async def running(entry, recipe: Recipe, folder: Path, **options: str):
     finally:
         stop.set()
         await asyncio.wait_for(task, 60)
-
-
-async def until(condition, *tasks) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            for task in tasks:
-                assert not task.done(), task.exception()
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("loop", ["append", "latest"])

@@ -74,11 +74,3 @@ class Bench:
         finally:
             stop.set()
             await asyncio.wait_for(task, 60)
-
-
-async def until(condition) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            if condition():
-                return
-            await asyncio.sleep(0.01)

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -22,6 +21,7 @@ from quartet.runtime.placer.base import make_placer
 from tests.faults.fed_run import FedRun
 from tests.live_runs import died, finish, promises_hold, slow_learner, start_run, train_step, train_while
 from tests.postgresql import needs_postgresql, server_url
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:  # `make test-ray` installs Ray; without it these tests are collected, and not run
     from quartet.runtime.placer.on_ray import OnNode, OnRay
@@ -40,13 +40,6 @@ def run_dir(tmp_path: Path) -> Path:
         (folder / "config.toml").write_text(to_toml(bandit_recipe(Path("unused"), **ON_RAY)))
     (folder / "logs").mkdir()
     return folder
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 240
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def serve(placer: "OnRay", run_dir: Path) -> "OnNode":

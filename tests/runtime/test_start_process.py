@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +16,7 @@ from benchmarks.crashes.processes import command_line, everybody, has_ended
 from quartet.ledger import Ledger
 from quartet.recipe.file import to_toml
 from quartet.runtime.start_process import MODULE, Started, start_process
+from tests.waiting import wait_until
 
 METHODS = ("forkserver", "spawn")
 
@@ -33,13 +32,6 @@ def run_dir(tmp_path) -> Path:
 
 def start(run_dir: Path, method: str, module: str = "env") -> Started:
     return start_process("spawn" if method == "spawn" else "forkserver", module, run_dir, run_dir / "log", threads=1)
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def is_serving(run_dir: Path) -> bool:
