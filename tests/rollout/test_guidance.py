@@ -125,8 +125,24 @@ def test_the_expert_is_one_of_the_environment_or_a_function():
     assert mine(Task(env="miniwob", family="click-button", seed=0))(page) == "click ok [3]"
     lost = mine(Task(env="miniwob", family="click-button", seed=0))(replace(page, text=""))
     assert lost == "", "the expert raises an error on a page that it does not know"
-    with pytest.raises(ConfigError, match="does not contain"):
+    with pytest.raises(ConfigError, match="contains neither"):
         guidance(name="expert", template="hint")
+
+
+@pytest.mark.parametrize(
+    ("action", "advice"),
+    [
+        ("click Exit now [12]", 'click "Exit now"'),
+        ('type First name [3] "{action}"', 'type "First name" "{action}"'),
+        ("drag red box [4] to blue box [5]", 'drag "red box" to "blue box"'),
+        ("click (20, 30)", "click (20, 30)"),
+        ("key Tab", "key Tab"),
+    ],
+)
+def test_advice_can_name_elements_by_their_labels(action, advice, monkeypatch):
+    part = guidance(name="expert", template="{quoted} or {action}")
+    monkeypatch.setattr(part, "expert", lambda _: lambda _: action)
+    assert part.guide(TASK)(Observation(goal="", text="")) == f"{advice} or {action}"
 
 
 async def test_examples_are_the_solved_tasks_in_the_form_of_pages(policy: LoadedPolicy):

@@ -1,5 +1,6 @@
 """Agent-RLVR's guidance from a scripted expert: the action that the expert would take now."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import cast
@@ -14,6 +15,8 @@ from quartet.types import Observation, Task
 
 Advice = Callable[[str, Observation], str]
 """Function (family, observation) -> next action; "" for none."""
+_ELEMENT = re.compile(r"\b(\w+) ([^\[\]]+?) \[\d+\]")
+"""Word, label and reference of an element in an action."""
 
 
 class ExpertGuidance(Guidance):
@@ -28,16 +31,17 @@ class ExpertGuidance(Guidance):
         """`module:function` that returns the action for a family and an observation, or "" for no advice. By default
         the expert of the environment acts (`Environment.expert`)."""
         template: str = "{action}"
-        """Text of the advice; `{action}` is the expert's action."""
+        """Text of the advice. `{action}` is the expert's action, such as `click Cancel [7]`; `{quoted}` names elements
+        by their labels only, as many goals do: `click "Cancel"`."""
 
     settings: Settings
     source = "Agent-RLVR, arXiv 2506.11425: guidance from a teacher for a second attempt"
 
     @classmethod
     def check(cls, settings: Settings, recipe: Recipe) -> None:
-        if "{action}" not in settings.template:
+        if "{action}" not in settings.template and "{quoted}" not in settings.template:
             raise ConfigError(
-                f"rollout.guidance.template = {settings.template!r} does not contain {{action}}",
+                f"rollout.guidance.template = {settings.template!r} contains neither {{action}} nor {{quoted}}",
                 "write {action} where the expert's action belongs",
             )
         guidance, env = cls(settings, recipe), recipe.env.name
@@ -57,9 +61,14 @@ class ExpertGuidance(Guidance):
                 action = expert(observation)
             except ExpertError:  # the policy has left the expert's way
                 return ""
-            return self.settings.template.replace("{action}", action) if action else ""
+            return self._advice(action) if action else ""
 
         return advise
+
+    def _advice(self, action: str) -> str:
+        """Return the template with the action in it, whatever the action's own text contains."""
+        texts = {"{action}": action, "{quoted}": _ELEMENT.sub(r'\1 "\2"', action)}
+        return re.sub(r"\{action\}|\{quoted\}", lambda place: texts[place[0]], self.settings.template)
 
     def expert(self, task: Task) -> Guide | None:
         """Return the expert of a task, or None if there is none. Raises `ConfigError` for an unknown function."""
