@@ -1,4 +1,8 @@
-"""Figures of a simulation between two train steps in its steady state."""
+"""Figures of a simulation between two train steps.
+
+They are those of a steady state only if as many turns are generated as trained, dropped ones aside: in a short window a
+backlog from before it may be trained.
+"""
 
 import tempfile
 from pathlib import Path

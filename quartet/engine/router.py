@@ -82,14 +82,14 @@ class Router:
     async def _generate(self, request: GenerateRequest) -> GenerateResult:
         sampled, deadline = NOTHING, math.inf
         while (replica := await self._find(request, deadline)) is not None:
-            behind = bool(sampled.versions) and await _is_behind(replica, sampled.versions[-1])
-            if request.request_id in self._aborted:  # it was aborted during the awaits above
-                break
-            sampled = NOTHING if behind else sampled  # versions must not decrease along a response
-            rest = rest_of(request, sampled)
             try:
-                with replica.carrying(request.request_id, self._cost(replica, rest)):
-                    result = await replica.engine.generate(rest)
+                # Before any await: an engine that leaves is closed once it carries no request.
+                with replica.carrying(request.request_id, self._cost(replica, rest_of(request, sampled))):
+                    if sampled.versions and await _is_behind(replica, sampled.versions[-1]):
+                        sampled = NOTHING  # versions must not decrease along a response
+                    if request.request_id in self._aborted:  # it was aborted during the awaits above
+                        break
+                    result = await replica.engine.generate(rest_of(request, sampled))
             except PromptTooLongError:
                 raise
             except EngineError as error:

@@ -28,6 +28,8 @@ OFFER_FILE = "broadcast.json"
 """File in a policy's folder that says where, and as what, the trainer offers the weights."""
 KEPT_VERSIONS = 2
 """Number of versions that the trainer keeps in memory: engines load one while the next is being written."""
+MAX_TRANSFERS = 64
+"""Number of engines that are answered at once. Others wait, so asking again and again cannot exhaust the trainer."""
 POLL_SECONDS, CLOSE_SECONDS = 0.05, 2.0
 LOG = logging.getLogger(__name__)
 
@@ -92,7 +94,6 @@ class Sender:
         atexit.unregister(self.close)
 
     def _start(self, name: str, work: Callable[[], None]) -> None:
-        self._threads = [thread for thread in self._threads if thread.is_alive()]
         self._threads.append(threading.Thread(target=work, name=name, daemon=True))
         self._threads[-1].start()
 
@@ -100,10 +101,12 @@ class Sender:
         """Answer each engine that asks, in a thread of its own."""
         answered = 0
         while not self._closing.wait(POLL_SECONDS):
-            asked = self._store.add("asks", 0)
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+            free = MAX_TRANSFERS + 1 - len(self._threads)  # one of the threads is this one
+            asked = min(self._store.add("asks", 0), answered + free)
             for number in range(answered + 1, asked + 1):
                 self._start("weights-transfer", partial(self._answer, number))
-            answered = asked
+            answered = max(answered, asked)
 
     def _answer(self, number: int) -> None:
         name = ""

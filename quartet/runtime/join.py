@@ -16,6 +16,7 @@ from quartet.run.run_dir import CONFIG
 from quartet.runtime.module import run_module
 from quartet.runtime.plan import check_hosts
 from quartet.terminal.say import say
+from quartet.types.phase import ENDED, FINISHED, STARTING
 
 Role = Literal["engine", "env", "worker"]
 POLL_SECONDS = 1.0
@@ -26,13 +27,16 @@ def join_run(run_dir: Path, role: Role) -> int:
 
     Raises `SetupError` if the run is not active, or `ConfigError` if its environment has one host only.
     """
+    inactive = SetupError(f"{run_dir} is not active", "start it with `quartet train`, or continue it with --resume")
     token = _token(run_dir)
     if not token:
-        raise SetupError(f"{run_dir} is not active", "start it with `quartet train`, or continue it with --resume")
+        raise inactive
     recipe = read_with_plugins(run_dir / CONFIG)
     if role == "env":
         check_hosts(recipe, recipe.env.hosts + 1)
     with closing(Ledger.open(run_dir)) as ledger:
+        if ledger.value("phase", STARTING) in (ENDED, FINISHED):  # a module that was starting then made a new token
+            raise inactive
         module = ledger.modules.join(role, getattr(recipe, f"{role}_modules"))
         say(f"{module} joins {run_dir}; Ctrl-C ends it", err=True)
         _end_with_the_run(run_dir, token)

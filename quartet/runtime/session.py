@@ -39,6 +39,7 @@ class Session:
     def __enter__(self) -> "Session":
         with ExitStack() as stack:
             stack.enter_context(RunLock(self.run_dir))  # first, so that two starts cannot create two ledgers
+            forget_token(self.run_dir)  # left by a supervisor that was killed: modules that joined its run end
             placer = stack.enter_context(make_placer(self.recipe, self.run_dir))
             stack.callback(forget_token, self.run_dir)
             self.ledger = open_or_create(self.recipe, self.run_dir)

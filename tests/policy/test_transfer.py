@@ -6,22 +6,25 @@ import sys
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]  (documented)
 
 from quartet.config import Publisher as PublisherChoice
 from quartet.engine.vllm.extension import QuartetExtension
 from quartet.errors import BroadcastError, ConfigError
 from quartet.policy import transfer
 from quartet.policy.publisher.base import Publisher
-from quartet.policy.transfer import OFFER_FILE, Offer, Sender, receive
+from quartet.policy.transfer import MAX_TRANSFERS, OFFER_FILE, Offer, Sender, receive
 from quartet.recipe.file import parse_recipe
 from quartet.registry import build
 from quartet.train.ranks.rendezvous import INTERFACE
+from tests.waiting import wait_until
 
 PROCESS = """
 import sys
@@ -94,6 +97,21 @@ def test_a_trainer_that_is_gone_is_noticed_at_once(tmp_path: Path) -> None:
     (tmp_path / OFFER_FILE).write_text((tmp_path / OFFER_FILE).read_text().replace(str(offer.port), "9"))
     with pytest.raises(BroadcastError, match=r"the trainer at 127\.0\.0\.1:9 did not send v1"):
         receive(tmp_path, 30.0)
+
+
+@pytest.mark.slow
+def test_asking_again_and_again_exhausts_no_trainer_and_others_are_answered_later(tmp_path: Path) -> None:
+    Sender("127.0.0.1", "gloo", 1.0).offer(tmp_path, "v1", weights_of(1))
+    offer = Offer.read(tmp_path)
+    assert offer is not None
+    store = TCPStore(offer.host, offer.port, is_master=False, timeout=timedelta(seconds=30))
+    store.add("asks", 3 * MAX_TRANSFERS // 2)  # none of them says what it wants
+
+    def transfers() -> int:
+        return sum(thread.name == "weights-transfer" for thread in threading.enumerate())
+
+    wait_until(lambda: transfers() == MAX_TRANSFERS)
+    assert same(receive(tmp_path, 60.0), weights_of(1))
 
 
 @pytest.mark.slow

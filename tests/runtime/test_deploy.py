@@ -11,8 +11,9 @@ from tests.command import quartet
 
 RECIPE = ("first", "--set", "ledger.url=postgresql://quartet@db/runs", "--set", "engine.replicas=3")
 GPUS = ("--set", "placement.engine.gpus=1", "--set", 'placement.engine.labels=["zone=a"]')
+RAY_LABEL = 'placement.engine.labels=["ray.io/accelerator-type=H200"]'
 MORE = ("--set", "placement.trainer.memory_gigabytes=64", "--set", "rollout.workers=2")
-TASK_FIELDS = {"name", "num_nodes", "resources", "setup", "volumes", "run"}
+TASK_FIELDS = {"name", "num_nodes", "resources", "setup", "volumes", "envs", "secrets", "run"}
 RESOURCE_FIELDS = {"cpus", "memory", "accelerators"}
 """Of https://docs.skypilot.co/en/latest/reference/yaml-spec.html"""
 
@@ -55,6 +56,18 @@ def test_manifests_have_a_node_for_each_module_with_its_resources(manifests) -> 
     assert trainer["containers"][0]["resources"] == {"requests": {"cpu": "1000m", "memory": "64G"}}
 
 
+def test_every_node_of_the_cluster_requires_a_token(manifests) -> None:
+    pods = [one["spec"]["template"]["spec"] for one in manifests if "template" in one["spec"]]
+    assert len(pods) == 6
+    for pod in pods:
+        mode, token = pod["containers"][0]["env"]
+        assert mode == {"name": "RAY_AUTH_MODE", "value": "token"}
+        assert token["valueFrom"]["secretKeyRef"] == {"name": "first", "key": "RAY_AUTH_TOKEN"}
+    _, *tasks = deploy("--to", "skypilot", "--gpu", "H100")
+    for task in tasks:
+        assert task["envs"] == {"RAY_AUTH_MODE": "token"} and task["secrets"] == {"RAY_AUTH_TOKEN": None}
+
+
 def test_the_head_trains_and_resumes_after_its_pod_was_replaced(manifests, tmp_path: Path) -> None:
     (head,) = (one for one in manifests if one["kind"] == "Job")
     command = head["spec"]["template"]["spec"]["containers"][0]["command"]
@@ -85,6 +98,7 @@ def test_a_job_group_of_skypilot_has_documented_fields_and_ends_with_the_head() 
         ((*RECIPE, *GPUS, "--to", "skypilot"), "SkyPilot must know their type"),
         ((*RECIPE, "--to", "kubernetes", "--set", "name=päge"), "cannot name services"),
         ((*RECIPE, "--to", "kubernetes", "--set", "name=2nd"), "cannot name services"),
+        ((*RECIPE, "--to", "kubernetes", "--set", RAY_LABEL), "given to nodes by Ray"),
     ],
 )
 def test_a_recipe_that_no_cluster_can_run_is_refused(arguments, reason) -> None:

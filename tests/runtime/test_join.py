@@ -9,6 +9,7 @@ import pytest
 from wrong_clock import join_with_a_wrong_clock
 
 from benchmarks.bandit import bandit_recipe
+from quartet.access.token import run_token
 from quartet.errors import ConfigError, SetupError
 from quartet.ledger import Ledger
 from quartet.ledger.modules import LIVE_SECONDS
@@ -19,6 +20,7 @@ from quartet.runtime.join import join_run
 from quartet.runtime.plan import check_hosts
 from quartet.telemetry.presence import Presence
 from quartet.types import MAIN
+from quartet.types.phase import ENDED, FINISHED
 from tests.live_runs import promises_hold, slow_learner, train_while
 from tests.warm_process import start_warm
 
@@ -103,6 +105,16 @@ def workers_of_finished_rollouts(ledger: Ledger) -> set[str]:
 
 
 def test_a_run_that_is_not_active_cannot_be_joined(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="is not active"):
+        join_run(tmp_path, "worker")
+
+
+@pytest.mark.parametrize("phase", [ENDED, FINISHED])
+def test_an_ended_run_whose_token_was_made_again_cannot_be_joined(tmp_path: Path, phase: str) -> None:
+    (tmp_path / "config.toml").write_text(to_toml(bandit_recipe(Path("unused"))))
+    run_token(tmp_path)
+    with closing(Ledger.create(tmp_path)) as ledger:
+        ledger.enter_phase(phase)
     with pytest.raises(SetupError, match="is not active"):
         join_run(tmp_path, "worker")
 

@@ -25,6 +25,8 @@ PATIENT = "placement.wait_seconds=1800"
 """Setting that --set can override: machines are started, and images loaded, before their nodes join."""
 FIXED = ("runtime.kind=ray", "placement.address=auto", "runtime.engine_host=0.0.0.0", "runtime.env_host=0.0.0.0")
 """Settings of a run on such a cluster."""
+AUTH_MODE, AUTH_TOKEN = {"RAY_AUTH_MODE": "token"}, "RAY_AUTH_TOKEN"
+"""Variables of all nodes: without a token, any program that reaches Ray's ports can run code on all nodes."""
 NAME = re.compile("[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 """DNS label of a service (RFC 1035), short enough for `NAME-ROLE-NUMBER`."""
 Manifest = dict[str, Any]
@@ -59,7 +61,8 @@ class Deployment(Struct, frozen=True, kw_only=True):
 def deployment(recipe: Recipe, written: str, overrides: Sequence[str]) -> Deployment:
     """Return the cluster of a recipe. `written` names the recipe where the head runs; `overrides` are its settings.
 
-    Raises `ConfigError` if the recipe can run on one machine only, or its name is no DNS label.
+    Raises `ConfigError` if the recipe can run on one machine only, its name is no DNS label, or its placement has a
+    label that Ray itself gives to nodes.
     """
     check_placement(recipe)
     name = recipe.name.replace("_", "-").lower()
@@ -68,14 +71,18 @@ def deployment(recipe: Recipe, written: str, overrides: Sequence[str]) -> Deploy
             f"the name {recipe.name!r} cannot name services",
             "use at most 40 letters, digits and inner dashes, a letter first: --set name=...",
         )
+    plan = bundles(placement_plan(recipe))
+    if given := [key for one in plan for key in one.labels if key.startswith("ray.io/")]:
+        raise ConfigError(
+            f"the label {given[0]} of [placement] is given to nodes by Ray, which no scheduler knows before Ray runs",
+            "use a label that the cluster's nodes have",
+        )
     run_dir = f"{RUNS}/{recipe.name}"
     settings = [part for override in (PATIENT, *overrides, *FIXED) for part in ("--set", override)]
     train = shlex.join(["quartet", "train", written, "--run-dir", run_dir, *settings])
     head = f"ray start --head --port={PORT} --num-cpus=0 --num-gpus=0 --object-store-memory={OBJECT_STORE_BYTES}"
     resume = f"[ -e {shlex.quote(run_dir)}/config.toml ] && set -- --resume"
-    return Deployment(
-        name=name, nodes=_nodes(bundles(placement_plan(recipe))), train=f'{head}; {resume}; exec {train} "$@"'
-    )
+    return Deployment(name=name, nodes=_nodes(plan), train=f'{head}; {resume}; exec {train} "$@"')
 
 
 def _nodes(plan: Sequence[Placed]) -> list[Nodes]:

@@ -5,7 +5,7 @@ Only built-in kinds are used, so the cluster needs no operator.
 
 import math
 
-from quartet.runtime.deploy.base import PORT, RUNS, Deployment, Manifest, Nodes
+from quartet.runtime.deploy.base import AUTH_MODE, AUTH_TOKEN, PORT, RUNS, Deployment, Manifest, Nodes
 
 HEAD = "head"
 HEAD_RESOURCES = {"cpu": "1", "memory": "2Gi"}
@@ -14,7 +14,7 @@ HEAD_RESOURCES = {"cpu": "1", "memory": "2Gi"}
 def kubernetes(one: Deployment, *, image: str, storage: str, storage_class: str | None) -> list[Manifest]:
     """Return the manifests. The image has Quartet with the extras `ray` and `postgresql`.
 
-    Variables such as PGPASSWORD come from the secret with the run's name, if it exists.
+    The secret with the run's name must have Ray's token; other variables in it, such as PGPASSWORD, are set too.
     """
     return [
         _service(one),
@@ -74,7 +74,9 @@ def _pod(one: Deployment, role: str, image: str, command: str, resources: Manife
         "image": image,
         "command": ["bash", "-c", command, role],
         "resources": resources,
-        "envFrom": [{"secretRef": {"name": one.name, "optional": True}}],
+        "env": [{"name": name, "value": value} for name, value in AUTH_MODE.items()]
+        + [{"name": AUTH_TOKEN, "valueFrom": {"secretKeyRef": {"name": one.name, "key": AUTH_TOKEN}}}],
+        "envFrom": [{"secretRef": {"name": one.name}}],
         "volumeMounts": [{"name": "runs", "mountPath": RUNS}],
     }
     spec = {

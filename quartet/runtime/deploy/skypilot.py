@@ -4,7 +4,7 @@ https://docs.skypilot.co/en/latest/examples/job-groups.html: tasks of a group fi
 """
 
 from quartet.errors import ConfigError
-from quartet.runtime.deploy.base import RUNS, Deployment, Manifest, Nodes
+from quartet.runtime.deploy.base import AUTH_MODE, AUTH_TOKEN, RUNS, Deployment, Manifest, Nodes
 
 HEAD = "head"
 
@@ -13,9 +13,10 @@ def skypilot(one: Deployment, *, setup: str, volume: str, gpu: str | None) -> li
     """Return the documents of the job group: a header, then the tasks.
 
     `setup` is the shell command that installs Quartet, `volume` a SkyPilot volume that all nodes can mount, and `gpu`
-    the type of GPUs. Raises `ConfigError` if the plan has GPUs and their type is missing.
+    the type of GPUs. `sky jobs launch --secret` must give Ray's token. Raises `ConfigError` if the plan has GPUs and
+    their type is missing.
     """
-    common = {"setup": setup, "volumes": {RUNS: volume}}
+    common = {"setup": setup, "volumes": {RUNS: volume}, "envs": AUTH_MODE, "secrets": {AUTH_TOKEN: None}}
     head = {"name": HEAD, "resources": {"cpus": "1+"}, **common, "run": one.train}
     return [
         {"name": one.name, "execution": "parallel", "primary_tasks": [HEAD]},
