@@ -12,7 +12,8 @@ class Main(TableStrategy):
     """Eight tasks of four presses, one of which decides, with a chance from 0.05 to 0.3; here the last one.
 
     Eight independent rollouts against groups of about eight leaves: two roots that split before their third and fourth
-    press, two roots with forks at the most uncertain press, or four roots with forks where ECHO's conditions hold.
+    press, two roots with forks at the most uncertain press, or four roots with forks where ECHO's conditions hold. The
+    last two have TreeRL's credit, so they are compared with independent rollouts that have it too.
     """
 
     _trees = (
@@ -21,6 +22,7 @@ class Main(TableStrategy):
     )
     arms: ClassVar = {
         "independent": [],
+        "independent, tree_rl": ["credit.name=tree_rl"],
         "two trees": [*_trees, "credit.name=branch_grpo"],
         "two trees, tree_rl": [*_trees, "credit.name=tree_rl"],
         "ettrl": [
@@ -36,8 +38,8 @@ class Main(TableStrategy):
     claims = (
         higher("BranchGRPO, two trees: more success per token than independent rollouts", "two trees", "independent"),
         higher("TreeRL's credit: more success per token than depth-wise", "two trees, tree_rl", "two trees"),
-        higher("ETTRL's forks: more success per token than independent rollouts", "ettrl", "independent"),
-        higher("ECHO's forks: more success per token than independent rollouts", "echo", "independent"),
+        higher("ETTRL's forks: more success per token than without, TreeRL's credit", "ettrl", "independent, tree_rl"),
+        higher("ECHO's forks: more success per token than without, TreeRL's credit", "echo", "independent, tree_rl"),
     )
     budget_tokens = 4_000
     decisive: ClassVar[int] = 3
