@@ -42,13 +42,17 @@ def test_dry_run_prints_the_arithmetic_and_makes_nothing(recipe_path, tmp_path):
     assert "2 groups × 8 rollouts = 16 trajectories per train step" in shown.stdout
     assert "fresh tokens with a lag above 2 train steps are not trained" in shown.stdout
     assert not (tmp_path / "run").exists()
-    (tmp_path / "run").mkdir()
+    Ledger.create(tmp_path / "run").close()
     (tmp_path / "run" / "config.toml").write_text(recipe_path.read_text())
     taken = quartet("train", recipe_path, "--run-dir", tmp_path / "run", "--dry-run")
     assert taken.returncode == 0 and taken.stdout == shown.stdout
     assert "already holds a run" in taken.stderr
     numbers = json.loads(quartet("train", recipe_path, "--dry-run", "--json").stdout)
     assert numbers["max_rollouts_ahead"] == 3 * 2 * 8
+    placed = quartet("train", recipe_path, "--dry-run", "--json", "--set", "runtime.kind=ray")
+    assert [one["module"] for one in json.loads(placed.stdout)["placement"]] == [
+        *("env", "engine", "worker", "manager", "trainer")
+    ]
 
 
 @pytest.mark.parametrize("arguments", [("--lr", "1"), ("train.lr=1",)])

@@ -4,18 +4,20 @@ from pathlib import Path
 
 import click
 
+from quartet import __version__
 from quartet.cli.parameters import RECIPE, SET
+from quartet.errors import ConfigError
 from quartet.recipe.file import load_recipe
 from quartet.terminal.say import say
 
-SETUP = "pip install 'quartet-rl[ray,postgresql]'"
+SETUP = f"pip install 'quartet-rl[ray,postgresql]=={__version__}'"
 
 
 @click.command(name="deploy")
 @RECIPE
 @SET
 @click.option("--to", "target", type=click.Choice(["kubernetes", "skypilot"]), required=True, help="The scheduler.")
-@click.option("--image", default="quartet", help="Kubernetes: image with Quartet and the extras ray and postgresql.")
+@click.option("--image", help="Kubernetes: image with this version of Quartet and its extras ray and postgresql.")
 @click.option("--storage", default="100Gi", help="Kubernetes: size of the volume for runs.")
 @click.option("--storage-class", help="Kubernetes: storage class that many nodes can mount (ReadWriteMany).")
 @click.option("--volume", default="runs", help="SkyPilot: volume for runs that all nodes can mount.")
@@ -25,7 +27,7 @@ def command(
     recipe: Path,
     overrides: tuple[str, ...],
     target: str,
-    image: str,
+    image: str | None,
     storage: str,
     storage_class: str | None,
     volume: str,
@@ -48,6 +50,8 @@ def command(
     if target == "kubernetes":
         from quartet.runtime.deploy.kubernetes import kubernetes
 
+        if image is None:
+            raise ConfigError("Kubernetes needs an image with Quartet", "add --image NAME")
         documents = kubernetes(one, image=image, storage=storage, storage_class=storage_class)
     else:
         from quartet.runtime.deploy.skypilot import skypilot

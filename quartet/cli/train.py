@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -54,6 +54,8 @@ def command(
         return
     if fresh:
         _note_kept(resolved, run_dir, resume)
+    if resume:
+        _note_changes(resolved, overrides, run_dir)
     summary = _finished(resolved, run_dir) if resume else None
     if summary is None:
         from quartet.runtime.run import run_recipe
@@ -120,6 +122,22 @@ def _note_lacks(recipe: Recipe, run_dir: Path) -> None:
                 say(f"  -> {finding.advice}", fg="yellow", err=True)
 
 
+def _note_changes(recipe: Recipe, overrides: Sequence[str], run_dir: Path) -> None:
+    """Print the settings of a resumed run that differ from those that it had, without those given by --set.
+
+    Raise `ConfigError` as the run would.
+    """
+    from quartet.recipe.file import changed_settings
+    from quartet.run.run_dir import CONFIG, check_run_dir, stored_recipe
+
+    check_run_dir(recipe, run_dir, resume=True)
+    given = tuple(override.partition("=")[0].strip() for override in overrides)
+    changed = changed_settings(stored_recipe(run_dir), recipe)
+    if changed := [name for name in changed if not any(f"{name}.".startswith(f"{one}.") for one in given)]:
+        say(f"note: these settings are not those of the run before: {', '.join(changed)}", fg="yellow", err=True)
+        say(f"  -> to keep its settings, train {run_dir / CONFIG} instead", fg="yellow", err=True)
+
+
 def _note_kept(recipe: Recipe, run_dir: Path, resume: bool) -> None:
     """Print the files in the run's folder that are not deleted with the run. Raise `ConfigError` as the run would."""
     from quartet.run.run_dir import check_run_dir
@@ -134,8 +152,14 @@ def _show_plan(recipe: Recipe, as_json: bool) -> None:
     from quartet.runtime.plan import check_training, plan
 
     check_training(recipe)
-    numbers = plan(recipe)
+    numbers: dict[str, Any] = plan(recipe)
     if as_json:
+        if recipe.runtime.kind == "ray":
+            from msgspec import to_builtins
+
+            from quartet.runtime.placement import placement_plan
+
+            numbers["placement"] = to_builtins(placement_plan(recipe))
         say(json.dumps(numbers))
         return
     train, control = recipe.train, recipe.control

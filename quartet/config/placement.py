@@ -10,8 +10,14 @@ from quartet.config.section import PositiveFloat, Section
 def _label(text: str) -> str:
     key, equals, value = text.partition("=")
     if not (key and equals and value):
-        raise ValueError(f"{text!r} is not a label -> write KEY=VALUE, such as ray.io/accelerator-type=H200")
+        raise ValueError(f"{text!r} is not a label -> write KEY=VALUE, such as zone=a")
     return text
+
+
+def _whole_or_shared(gpus: float) -> float:
+    if gpus > 1 and gpus != int(gpus):
+        raise ValueError(f"{gpus:g} GPUs cannot be reserved -> give a whole number, or less than 1 to share a GPU")
+    return gpus
 
 
 Label = Annotated[str, AfterValidator(_label)]
@@ -23,7 +29,7 @@ class Needs(Section):
 
     cpus: Annotated[float, Field(ge=0)] | None = None
     """CPU cores. If unset: one for each PyTorch thread of the process."""
-    gpus: Annotated[float, Field(ge=0)] | None = None
+    gpus: Annotated[float, Field(ge=0), AfterValidator(_whole_or_shared)] | None = None
     """GPUs; less than 1 shares a GPU. If unset: `engine.tensor_parallel` for an engine that starts vLLM (set 0 if vLLM
     computes on the CPU), 1 if the recipe names a CUDA device for this role, otherwise 0. The process sees only its own
     GPUs, so the device is `cuda`, without a number."""

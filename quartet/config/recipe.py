@@ -66,7 +66,7 @@ class Recipe(Section):
             raise ValueError("training seeds overlap the held-out seeds -> raise evaluation.first_seed")
         if self.observe.sinks and self.runtime.kind == "synchronous":
             raise ValueError(
-                "observe.sinks need runtime.kind = 'processes' -> set it, or use `quartet sink` after the run"
+                "observe.sinks need runtime.kind = 'processes' or 'ray' -> set it, or use `quartet sink` after the run"
             )
         if self.train.target_success is not None and not self.evaluation.train_steps_per_evaluation:
             raise ValueError(
@@ -99,7 +99,7 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _engines_can_be_placed(self) -> "Recipe":
         if self.engine.replicas > 1 and self.runtime.kind == "synchronous":
-            raise ValueError("engine.replicas above 1 needs runtime.kind = 'processes' -> set it")
+            raise ValueError("engine.replicas above 1 needs runtime.kind = 'processes' or 'ray' -> set it")
         if self.engine.replicas_beside_trainer >= self.engine.replicas:
             raise ValueError(
                 "while the trainer computes, no engine would serve -> set engine.replicas above "
@@ -118,7 +118,7 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _workers_and_hosts_can_be_placed(self) -> "Recipe":
         if max(self.rollout.workers, self.env.hosts) > 1 and self.runtime.kind == "synchronous":
-            raise ValueError("rollout.workers and env.hosts above 1 need runtime.kind = 'processes' -> set it")
+            raise ValueError("rollout.workers and env.hosts above 1 need runtime.kind = 'processes' or 'ray' -> set it")
         if self.env.hosts > 1 and self.runtime.env_port:
             raise ValueError(
                 "several environment hosts cannot listen on runtime.env_port -> set it to 0 for any free ports"
@@ -128,7 +128,7 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _several_policies_can_be_placed(self) -> "Recipe":
         if len(self.policies) > 1 and self.runtime.kind == "synchronous":
-            raise ValueError("several policies need runtime.kind = 'processes' -> set it")
+            raise ValueError("several policies need runtime.kind = 'processes' or 'ray' -> set it")
         if len(self.trained_policies) > 1 and self.straggler.name == "april":
             raise ValueError("the straggler rule april pauses the rollouts of one policy only -> choose another rule")
         return self

@@ -81,15 +81,19 @@ class RunStatus(Struct, frozen=True, kw_only=True):
     """Progress of the phase; None if the run is not live, the phase has no known end, or the recipe cannot be read."""
 
     def absence(self, module: ModuleStatus) -> str:
-        """Return why a module that sends no heartbeats is not needed; empty if it is needed, or sends heartbeats."""
+        """Return why a module that sends no heartbeats is not needed; empty if it is needed, or sends heartbeats.
+
+        A trainer ends before the phases after `stopping` begin, so its last heartbeat may be recent.
+        """
         if module.state == NOT_STARTED:
             return NOT_STARTED
-        if module.silent_seconds <= SILENT_AFTER_SECONDS:
-            return ""
-        if not module.expected:
+        is_silent = module.silent_seconds > SILENT_AFTER_SECONDS
+        is_trainer = module.module.partition("-")[0] == "trainer"
+        if is_trainer and self.phase.startswith((EVALUATING, ENDED, FINISHED)):
+            return "not needed in this phase"
+        if is_silent and not module.expected:
             return "no longer part of the run"
-        without_trainer = self.phase.startswith((EVALUATING, STOPPING, ENDED, FINISHED))
-        return "not needed in this phase" if module.module.partition("-")[0] == "trainer" and without_trainer else ""
+        return "not needed in this phase" if is_silent and is_trainer and self.phase == STOPPING else ""
 
     def explained(self) -> "RunStatus":
         """Return the status without waits that are over.
@@ -169,7 +173,7 @@ class StatusReader:
                 waiting_for=row.waiting_for,
                 ends_when=row.ends_when,
                 since_seconds=now - row.since,
-                silent_seconds=now - row.beat_at,
+                silent_seconds=max(now - row.beat_at, 0.0),
                 expected=row.module not in given_up and (known is None or row.module in known),
             )
             for row in self.ledger.modules.all()

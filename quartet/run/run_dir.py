@@ -36,14 +36,20 @@ def check_run_dir(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = 
     if resume and not config_path.is_file():
         raise ConfigError(f"nothing to resume at {run_dir}", "leave --resume out to start a new run")
     if resume:
-        stored, _ = with_parts(read_resolved(config_path), run_dir)  # parts may have gained settings since
-        refuse_changes(stored, recipe)
-    elif config_path.exists() and not fresh:
+        refuse_changes(stored_recipe(run_dir), recipe)
+    elif config_path.exists() and has_database(run_dir) and not fresh:  # a start that failed leaves no ledger
         raise ConfigError(
-            f"{run_dir} already holds a run", "continue with --resume, start over with --fresh, or name another folder"
+            f"{run_dir} already holds a run",
+            f"continue it with `quartet train {config_path} --run-dir {run_dir} --resume`, start over with --fresh, or "
+            "name another folder",
         )
     else:
         _refuse_foreign_folder(run_dir)
+
+
+def stored_recipe(run_dir: Path) -> Recipe:
+    """Return the recipe of a run. Parts that have gained settings since the run began have their defaults."""
+    return with_parts(read_resolved(run_dir / CONFIG), run_dir)[0]
 
 
 def prepare(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = False) -> None:

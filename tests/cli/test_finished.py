@@ -1,6 +1,7 @@
 """A finished run is resumed only with something left to do."""
 
 import json
+import re
 import shutil
 import sys
 
@@ -33,6 +34,7 @@ def resumed(monkeypatch, capsys, run, *arguments):
 def test_with_its_limit_nothing_is_started_and_with_a_higher_one_it_goes_on(monkeypatch, capsys, run):
     before = (run / "summary.json").read_bytes()
     code, summary, told = resumed(monkeypatch, capsys, run)
+    assert "not those of the run before" not in told
     assert (code, summary) == (0, json.loads(before))
     assert f"{run} is finished, so nothing is started: train.max_train_steps = 2 is reached" in told
     assert "--set train.max_train_steps=4" in told
@@ -40,6 +42,17 @@ def test_with_its_limit_nothing_is_started_and_with_a_higher_one_it_goes_on(monk
     code, summary, told = resumed(monkeypatch, capsys, run, "--set", "train.max_train_steps=3")
     assert (code, summary["train_steps"], told) == (0, 3, "")
     assert resumed(monkeypatch, capsys, run, "--set", "train.max_train_steps=3")[1] == summary
+
+
+def test_settings_that_a_resume_changes_are_named_unless_they_are_given_by_set(monkeypatch, capsys, run):
+    recipe = run.parent / "recipe.toml"
+    recipe.write_text(re.sub("lease_seconds = .*", "lease_seconds = 77.0", (run / "config.toml").read_text()))
+    for option, note in (("rollout.lease_seconds=90", False), ("train.max_train_steps=2", True)):
+        command = ["quartet", "train", str(recipe), "--run-dir", str(run), "--resume", "--json", "--set", option]
+        monkeypatch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit):
+            main()
+        assert ("not those of the run before: rollout.lease_seconds\n" in capsys.readouterr().err) is note
 
 
 def test_run_killed_before_its_end_or_lacking_a_part_continues(run):

@@ -57,6 +57,13 @@ def test_module_states_from_before_a_resume_are_not_shown(ledger):
         assert status.absence(row(status, "trainer")) == told
 
 
+def test_a_trainer_that_has_just_ended_waits_for_nothing(ledger):
+    Presence(ledger.modules, "trainer", interval_seconds=0).waits("4 trainable groups", "rollouts finish")
+    for phase, state in (("stopping", ""), ("evaluating after 3", "not needed in this phase")):
+        ledger.enter_phase(phase)
+        assert status_of(ledger).absence(row(status_of(ledger), "trainer")) == state
+
+
 @pytest.mark.parametrize("phase", ["starting", "evaluating before", "stopping", "evaluating after 3", "ended"])
 def test_outside_of_training_nobody_waits_for_what_only_training_brings(phase):
     waiting_for, ends_when = wait_in(phase, "queued rollouts", "control admits a group")

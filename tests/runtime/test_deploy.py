@@ -99,6 +99,8 @@ def test_a_job_group_of_skypilot_has_documented_fields_and_ends_with_the_head() 
         ((*RECIPE, "--to", "kubernetes", "--set", "name=päge"), "cannot name services"),
         ((*RECIPE, "--to", "kubernetes", "--set", "name=2nd"), "cannot name services"),
         ((*RECIPE, "--to", "kubernetes", "--set", RAY_LABEL), "given to nodes by Ray"),
+        ((*RECIPE, "--to", "kubernetes"), "needs an image"),
+        ((*RECIPE, "--to", "kubernetes", "--set", "placement.engine.gpus=1.5"), "1.5 GPUs cannot be reserved"),
     ],
 )
 def test_a_recipe_that_no_cluster_can_run_is_refused(arguments, reason) -> None:

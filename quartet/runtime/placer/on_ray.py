@@ -34,7 +34,10 @@ KILL_SECONDS = 5.0
 """Maximum wait for the answer of an actor that kills its module. A lost node does not answer."""
 OBJECT_STORE_BYTES = 80_000_000
 """Memory of a local cluster's object store, which holds exit codes only. Ray requires at least 75 MiB."""
-_ADVICE = 'start one with `ray start --head`, or set placement.address="local" for one on this machine'
+_ADVICE = (
+    'start one with `ray start --head`, or set placement.address="local" for one on this machine; if the cluster '
+    "requires a token, set RAY_AUTH_MODE=token in the environment"
+)
 _ADVICE_HERE = 'try again when this machine is less busy, or `ray start --head` and set placement.address="auto"'
 
 
