@@ -63,7 +63,7 @@ class Main(Part[Assumed]):
     """The time per train step of the two other systems, in units of RollArt's."""
 
     assumed = Assumed()
-    length = Length(warm_steps=1, train_steps=3)
+    length = Length(warm_steps=4, train_steps=8)
     systems = ("rollart", "synchronous", "one_step_off")
     variations = vary(
         trainer_gpus=(16, 64),
