@@ -49,7 +49,7 @@ def command(
     if dry_run:
         _show_plan(resolved, as_json)
         _show_placement(resolved)
-        _note_run_dir(resolved, run_dir, resume, fresh)
+        _note_run_dir(resolved, overrides, run_dir, resume, fresh)
         _note_lacks(resolved, run_dir)
         return
     if fresh:
@@ -100,12 +100,15 @@ def _finished(recipe: Recipe, run_dir: Path) -> "Summary | None":
     return read_summary(run_dir)
 
 
-def _note_run_dir(recipe: Recipe, run_dir: Path, resume: bool, fresh: bool) -> None:
-    """Print the error about the run's folder with which the command would end without `--dry-run`."""
+def _note_run_dir(recipe: Recipe, overrides: Sequence[str], run_dir: Path, resume: bool, fresh: bool) -> None:
+    """Print the error about the run's folder with which the command would end without `--dry-run`, or what it would
+    change."""
     from quartet.run.run_dir import check_run_dir
 
     try:
         check_run_dir(recipe, run_dir, resume=resume, fresh=fresh)
+        if resume:
+            _note_changes(recipe, overrides, run_dir)
     except ConfigError as error:
         say(f"note: without --dry-run this would fail: {error}", fg="yellow", err=True)
 
@@ -131,11 +134,12 @@ def _note_changes(recipe: Recipe, overrides: Sequence[str], run_dir: Path) -> No
     from quartet.run.run_dir import CONFIG, check_run_dir, stored_recipe
 
     check_run_dir(recipe, run_dir, resume=True)
-    given = tuple(override.partition("=")[0].strip() for override in overrides)
+    given = tuple(override.partition("=")[0].strip().removesuffix(".name") for override in overrides)
     changed = changed_settings(stored_recipe(run_dir), recipe)
     if changed := [name for name in changed if not any(f"{name}.".startswith(f"{one}.") for one in given)]:
         say(f"note: these settings are not those of the run before: {', '.join(changed)}", fg="yellow", err=True)
-        say(f"  -> to keep its settings, train {run_dir / CONFIG} instead", fg="yellow", err=True)
+        again = f"`quartet train {run_dir / CONFIG} --run-dir {run_dir} --resume`"
+        say(f"  -> to keep its settings, use {again}", fg="yellow", err=True)
 
 
 def _note_kept(recipe: Recipe, run_dir: Path, resume: bool) -> None:

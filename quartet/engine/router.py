@@ -82,20 +82,13 @@ class Router:
     async def _generate(self, request: GenerateRequest) -> GenerateResult:
         sampled, deadline = NOTHING, math.inf
         while (replica := await self._find(request, deadline)) is not None:
-            try:
-                # Before any await: an engine that leaves is closed once it carries no request.
-                with replica.carrying(request.request_id, self._cost(replica, rest_of(request, sampled))):
-                    if sampled.versions and await _is_behind(replica, sampled.versions[-1]):
-                        sampled = NOTHING  # versions must not decrease along a response
-                    if request.request_id in self._aborted:  # it was aborted during the awaits above
-                        break
-                    result = await replica.engine.generate(rest_of(request, sampled))
-            except PromptTooLongError:
-                raise
-            except EngineError as error:
-                if not isinstance(error, EngineUnreachableError) and await replica.ask() is not None:
-                    raise  # the engine is healthy, so the request is at fault
-                result = NOTHING
+            # During all awaits: an engine that leaves is closed once it carries no request.
+            with replica.carrying(request.request_id, self._cost(replica, rest_of(request, sampled))):
+                behind = bool(sampled.versions) and await _is_behind(replica, sampled.versions[-1])
+                if request.request_id in self._aborted:  # it was aborted during the awaits above
+                    break
+                sampled = NOTHING if behind else sampled  # versions must not decrease along a response
+                result = await _answer(replica, rest_of(request, sampled))
             sampled = sampled + result
             if result.finish_reason is not FinishReason.ABORT or request.request_id in self._aborted:
                 self._remember(request.conversation, replica)
@@ -172,6 +165,19 @@ class Router:
             self._homes.move_to_end(conversation)
             if len(self._homes) > MAX_HOMES:
                 self._homes.popitem(last=False)
+
+
+async def _answer(replica: Replica, request: GenerateRequest) -> GenerateResult:
+    """Return the response, without tokens if the engine is unreachable. Raise an engine's error if the request caused
+    it."""
+    try:
+        return await replica.engine.generate(request)
+    except PromptTooLongError:
+        raise
+    except EngineError as error:
+        if not isinstance(error, EngineUnreachableError) and await replica.ask() is not None:
+            raise  # the engine is healthy, so the request is at fault
+        return NOTHING
 
 
 async def _is_behind(replica: Replica, version: int) -> bool:

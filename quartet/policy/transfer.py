@@ -11,6 +11,7 @@ import json
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
@@ -29,7 +30,8 @@ OFFER_FILE = "broadcast.json"
 KEPT_VERSIONS = 2
 """Number of versions that the trainer keeps in memory: engines load one while the next is being written."""
 MAX_TRANSFERS = 64
-"""Number of engines that are answered at once. Others wait, so asking again and again cannot exhaust the trainer."""
+"""Number of engines that are answered at once, each in a thread. Others wait until one of these has its answer, or is
+given up."""
 POLL_SECONDS, CLOSE_SECONDS = 0.05, 2.0
 LOG = logging.getLogger(__name__)
 
@@ -89,8 +91,9 @@ class Sender:
     def close(self) -> None:
         """Answer no more engines, and wait a short time for transfers in progress."""
         self._closing.set()
+        deadline = time.monotonic() + CLOSE_SECONDS
         for thread in self._threads:
-            thread.join(CLOSE_SECONDS)
+            thread.join(max(deadline - time.monotonic(), 0.0))
         atexit.unregister(self.close)
 
     def _start(self, name: str, work: Callable[[], None]) -> None:

@@ -81,18 +81,18 @@ class RunStatus(Struct, frozen=True, kw_only=True):
     """Progress of the phase; None if the run is not live, the phase has no known end, or the recipe cannot be read."""
 
     def absence(self, module: ModuleStatus) -> str:
-        """Return why a module that sends no heartbeats is not needed; empty if it is needed, or sends heartbeats.
+        """Return why a module is absent and not missed; empty for a module that is present or missed.
 
-        A trainer ends before the phases after `stopping` begin, so its last heartbeat may be recent.
+        A trainer has ended before an evaluation begins, so its last heartbeat may be recent then.
         """
         if module.state == NOT_STARTED:
             return NOT_STARTED
         is_silent = module.silent_seconds > SILENT_AFTER_SECONDS
         is_trainer = module.module.partition("-")[0] == "trainer"
-        if is_trainer and self.phase.startswith((EVALUATING, ENDED, FINISHED)):
-            return "not needed in this phase"
         if is_silent and not module.expected:
             return "no longer part of the run"
+        if is_trainer and self.phase.startswith((EVALUATING, ENDED, FINISHED)):
+            return "not needed in this phase"
         return "not needed in this phase" if is_silent and is_trainer and self.phase == STOPPING else ""
 
     def explained(self) -> "RunStatus":

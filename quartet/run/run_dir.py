@@ -37,7 +37,7 @@ def check_run_dir(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = 
         raise ConfigError(f"nothing to resume at {run_dir}", "leave --resume out to start a new run")
     if resume:
         refuse_changes(stored_recipe(run_dir), recipe)
-    elif config_path.exists() and has_database(run_dir) and not fresh:  # a start that failed leaves no ledger
+    elif config_path.exists() and not fresh:
         raise ConfigError(
             f"{run_dir} already holds a run",
             f"continue it with `quartet train {config_path} --run-dir {run_dir} --resume`, start over with --fresh, or "

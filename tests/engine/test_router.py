@@ -313,3 +313,42 @@ async def test_an_abort_is_not_lost_while_a_request_moves(engine_of: Builder) ->
     assert result.finish_reason is FinishReason.ABORT and 5 < len(result.token_ids) < 200
     assert second.asked == 0
     await router.close()
+
+
+@pytest.mark.parametrize("aborted", [False, True])
+async def test_an_engine_that_leaves_is_closed_after_the_request_that_moves_to_it(
+    engine_of: Builder, aborted: bool
+) -> None:
+    """It leaves while it is asked for its version, which is older than that of the tokens so far."""
+    first, second = engine_of(make_model()), Counting(engine_of(make_model()))
+    asked, goes_on, closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def slow() -> int:
+        asked.set()
+        await goes_on.wait()
+        return -1
+
+    async def close() -> None:
+        closed.set()
+
+    second.close = close  # type: ignore[method-assign]
+    async with served(first) as leaves:
+        router = Router({"a": leaves, "b": second})
+        (request,) = long_requests(1, max_tokens=200)
+        (task,) = await ask(router, [request])
+        await until(lambda: first.counters.generated_tokens > 5)
+        second.version = slow  # type: ignore[method-assign]
+    await asked.wait()
+    await router.follow({"a"}, lambda _: leaves)
+    assert not closed.is_set()
+    if aborted:
+        await router.abort(request.request_id)
+    goes_on.set()
+    result = await task
+    if aborted:
+        assert result.finish_reason is FinishReason.ABORT and 5 < len(result.token_ids) < 200
+    else:
+        assert len(result.token_ids) == 200 and second.asked == 1
+    await router.follow({"a"}, lambda _: leaves)
+    assert closed.is_set()
+    await router.close()

@@ -15,8 +15,8 @@ from quartet.types import Observation, Task
 
 Advice = Callable[[str, Observation], str]
 """Function (family, observation) -> next action; "" for none."""
-_ELEMENT = re.compile(r"\b(\w+) ([^\[\]]+?) \[\d+\]")
-"""Word, label and reference of an element in an action."""
+_ELEMENT = re.compile(r"\b(\w+) ([^\[\]\"]+?) \[\d+\]")
+"""Word, label and reference of an element in an action; not what looks alike in a text to be typed."""
 
 
 class ExpertGuidance(Guidance):
