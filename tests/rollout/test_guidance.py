@@ -134,6 +134,7 @@ def test_the_expert_is_one_of_the_environment_or_a_function():
     [
         ("click Exit now [12]", 'click "Exit now"'),
         ('type First name [3] "{action}"', 'type "First name" "{action}"'),
+        ('type Search [3] "see item [4]"', 'type "Search" "see item [4]"'),
         ("drag red box [4] to blue box [5]", 'drag "red box" to "blue box"'),
         ("click (20, 30)", "click (20, 30)"),
         ("key Tab", "key Tab"),

@@ -15,8 +15,8 @@ from quartet.types import Observation, Task
 
 Advice = Callable[[str, Observation], str]
 """Function (family, observation) -> next action; "" for none."""
-_ELEMENT = re.compile(r"\b(\w+) ([^\[\]\"]+?) \[\d+\]")
-"""Word, label and reference of an element in an action; not what looks alike in a text to be typed."""
+_ELEMENT = re.compile(r"\b(\w+) ([^\[\]]+?) \[\d+\]")
+"""Word, label and reference of an element in an action."""
 
 
 class ExpertGuidance(Guidance):
@@ -67,7 +67,8 @@ class ExpertGuidance(Guidance):
 
     def _advice(self, action: str) -> str:
         """Return the template with the action in it, whatever the action's own text contains."""
-        texts = {"{action}": action, "{quoted}": _ELEMENT.sub(r'\1 "\2"', action)}
+        elements, quote, typed = action.partition('"')
+        texts = {"{action}": action, "{quoted}": _ELEMENT.sub(r'\1 "\2"', elements) + quote + typed}
         return re.sub(r"\{action\}|\{quoted\}", lambda place: texts[place[0]], self.settings.template)
 
     def expert(self, task: Task) -> Guide | None:
