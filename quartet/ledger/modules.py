@@ -179,4 +179,4 @@ def _members(role: str) -> sa.Select[Any]:
 
 def member_names(connection: Connection, role: str) -> list[str]:
     """Return the names of the members of one role, inside the caller's transaction."""
-    return [row.module for row in connection.execute(_members(role))]
+    return list(connection.execute(_members(role).with_only_columns(modules.c.module)).scalars())

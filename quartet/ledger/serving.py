@@ -12,13 +12,14 @@ from sqlalchemy import Connection
 from quartet.ledger.modules import member_names
 from quartet.ledger.policy_rows import ancestry_of, newest
 from quartet.ledger.schema import run_values
-from quartet.ledger.values import policy_key, read_value, read_values
+from quartet.ledger.values import policy_key, read_value
 from quartet.types import MAIN
 
 SETTLED, SERVED, ENGINES = "settled_version", "served_version", "engines"
 """Keys of the run's values: for the settled and the served version of a policy at an engine, and for the engines'
 names."""
 FIRST_ENGINE = "engine"
+_STARTING_WITH = sa.select(run_values).where(run_values.c.key.startswith(sa.bindparam("name")))
 
 
 def engine_key(engine: str, name: str, policy: str) -> str:
@@ -32,10 +33,8 @@ def reported(connection: Connection, policy: str, name: str) -> list[int | None]
     The engines are those of the recipe, and those that joined the run.
     """
     expected = read_value(connection, ENGINES, [FIRST_ENGINE])
-    engines = dict.fromkeys([*expected, *member_names(connection, FIRST_ENGINE)])
-    keys = [engine_key(engine, name, policy) for engine in engines]
-    values = read_values(connection, keys)
-    return [values.get(key) for key in keys]
+    versions = _reports(connection, policy, name)
+    return [versions.get(engine) for engine in dict.fromkeys([*expected, *member_names(connection, FIRST_ENGINE)])]
 
 
 def served_version(connection: Connection, policy: str) -> int:
@@ -65,10 +64,14 @@ def _versions_behind(connection: Connection, policy: str) -> int:
 def served_versions(connection: Connection, policy: str) -> dict[str, int]:
     """Return, for each engine, the version of the policy from which it samples. Engines without a report are left
     out."""
-    query = sa.select(run_values).where(run_values.c.key.startswith(SERVED))
-    served: dict[str, int] = {}
-    for row in connection.execute(query):
+    return _reports(connection, policy, SERVED)
+
+
+def _reports(connection: Connection, policy: str, name: str) -> dict[str, int]:
+    """Return the versions that engines reported as `name`, also of engines that have left the run."""
+    versions: dict[str, int] = {}
+    for row in connection.execute(_STARTING_WITH, {"name": name}):
         key, _, owner = row.key.partition("@")
         if (owner or MAIN) == policy:
-            served[key.partition("/")[2] or FIRST_ENGINE] = row.value
-    return served
+            versions[key.partition("/")[2] or FIRST_ENGINE] = row.value
+    return versions

@@ -1,6 +1,5 @@
 """Named values of a run in its table `run`, read and written inside the caller's transaction."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,18 +9,12 @@ from quartet.ledger.schema import run_values
 from quartet.types import MAIN
 
 _VALUE = sa.select(run_values.c.value).where(run_values.c.key == sa.bindparam("key"))
-_VALUES = sa.select(run_values).where(run_values.c.key.in_(sa.bindparam("keys", expanding=True)))
 
 
 def read_value(connection: Connection, key: str, default: Any = None) -> Any:
     """Return a value, or `default` if it was never written."""
     row = connection.execute(_VALUE, {"key": key}).one_or_none()
     return default if row is None else row.value
-
-
-def read_values(connection: Connection, keys: Sequence[str]) -> dict[str, Any]:
-    """Return the values that were written, by key, in one query."""
-    return {row.key: row.value for row in connection.execute(_VALUES, {"keys": list(keys)})}
 
 
 def write_value(connection: Connection, key: str, value: Any) -> None:
