@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: demo demo-llm test behaviour campaigns test-all test-vllm test-ray test-adapters check lint types unit docs docs-slow setup compiler browser desktop postgresql programs policy lock clean
 
 demo: setup browser   ## train on miniwob-24 and end with a summary and a picture
-	$(BIN)/quartet train recipes/miniwob/recipe.toml --run-dir $(RUN) --fresh
+	$(BIN)/quartet train recipes/miniwob_guided/recipe.toml --run-dir $(RUN) --fresh
 
 demo-llm: RUN = runs/demo-llm
 demo-llm: setup       ## download a language model of 135 million parameters and train it to use tools
