@@ -1,9 +1,12 @@
 """Generation that failures threw away: seconds in which engines sampled tokens that are in no record that counts.
 
-The worker records a span for every generation, in files that outlive its death except for its last second. An attempt
-was cut off if it left no trajectory, or one that was retried or superseded. Its calls are thrown away unless the next
-attempt continued from them; a rollout that waits for its next attempt keeps those in its journal. A paused rollout
-(`partial`) keeps its tokens, and so does a cancelled or evicted one, which nothing samples again.
+Engines record a span for every answer, in files that outlive their death except for the last second. The worker's own
+spans also contain the time in which it could not reach the engine. They count only if the engine is another program,
+which records no answers.
+
+An attempt was cut off if it left no trajectory, or one that was retried or superseded. Its calls are thrown away unless
+the next attempt continued from them; a rollout that waits for its next attempt keeps those in its journal. A paused
+rollout (`partial`) keeps its tokens, and so does a cancelled or evicted one, which nothing samples again.
 """
 
 import re
@@ -47,11 +50,13 @@ def _generations(ledger: Ledger) -> tuple[dict[int, list[float]], Counter[int]]:
         ended = {(row.rollout_id, row.attempt): row.kind for row in rows}
         running = sa.select(rollouts.c.id, rollouts.c.attempt).where(rollouts.c.state == RolloutState.LEASED)
         ended |= {(row.id, row.attempt): RolloutState.LEASED for row in connection.execute(running)}
+    spans = read_spans(ledger.run_dir, began or 0.0, time.time(), max_spans=sys.maxsize).spans
+    activity = "answer" if any(span.name == "answer" for span in spans) else "generate"
     cut_off: defaultdict[int, list[float]] = defaultdict(list)
     recalled: Counter[int] = Counter()
-    for span in read_spans(ledger.run_dir, began or 0.0, time.time(), max_spans=sys.maxsize).spans:
+    for span in spans:
         attempt = _ATTEMPT.fullmatch(span.trace)
-        if span.name == "generate" and attempt:
+        if span.name == activity and attempt:
             place = int(attempt[1]), int(attempt[2])
             recalled[place[0]] += ended.get(place) == TrajectoryKind.PARTIAL
             if place not in ended:

@@ -25,3 +25,24 @@ def test_only_what_is_sampled_again_is_lost(ledger, clock):
     clock.now += 60
     ledger.rollouts.expire()
     assert lost_generation_seconds(ledger) == 20
+
+
+def test_waiting_for_an_engine_that_cannot_be_reached_is_no_generation(ledger, clock):
+    """The worker waits 10 s for each answer; the engine computes the first one in 2 s and never receives the second
+    request."""
+    ledger.groups.admit(plan(rollouts=2))
+    leases = ledger.rollouts.claim("w", 2, 60)
+    with (
+        Recorder(ledger.run_dir, "worker", clock=clock) as worker,
+        Recorder(ledger.run_dir, "engine", clock=clock) as engine,
+    ):
+        for lease, seconds in zip(leases, (2, 0), strict=True):
+            trace = f"rollout {lease.rollout_id}.{lease.attempt}"
+            with worker.span("generate", trace=trace):
+                if seconds:
+                    with engine.span("answer", trace=trace):
+                        clock.now += seconds
+                clock.now += 10 - seconds
+    clock.now += 60
+    ledger.rollouts.expire()
+    assert lost_generation_seconds(ledger) == 2
