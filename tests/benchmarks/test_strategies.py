@@ -16,11 +16,13 @@ from benchmarks.locks.variants import grpo_with
 from benchmarks.raw_results import RawResults
 from benchmarks.strategies import NAMES, TUNING
 from benchmarks.strategies.best_locks import LOWEST_SUCCESS
+from benchmarks.strategies.best_miniwob import mean_success
 from benchmarks.strategies.contrast import Course, train_on_contrast
 from benchmarks.strategies.table import Manager
 from benchmarks.strategies.views import result, summary
 from quartet.ledger import Ledger
 from quartet.policy.make import make_policy
+from quartet.report.learning_curve import Reached
 from quartet.runtime.plan import check_recipe
 
 
@@ -150,3 +152,13 @@ def test_presses_that_a_fork_shares_are_counted_once(untrained: str, tmp_path: P
     calls = [call for member in members for call in member.trajectory.calls]
     assert any(call.borrowed for call in calls)
     assert found.turns == sum(len(call.own_response) > 0 for call in calls) < len(calls)
+
+
+def test_the_mean_of_a_learning_curve_is_over_tokens():
+    """From 40 to 60 % in the first half of the budget, then 60 %: 55 % on average. What comes later does not count."""
+    points = ((0, 0.4), (50, 0.6), (100, 0.6), (150, 1.0))
+    curve = [
+        Reached(tag="", success=success, train_step=0, seconds=0.0, rollouts=0, generated_tokens=tokens)
+        for tokens, success in points
+    ]
+    assert mean_success(curve, 100) == pytest.approx(0.55, abs=1e-3)
