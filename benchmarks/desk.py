@@ -15,11 +15,14 @@ from quartet.actions.grammar import ActionError, clicked, parse_action
 from quartet.config.section import LocalPath, Section
 from quartet.env.base import Env, Environment
 from quartet.errors import ConfigError, EnvError, nearest
+from quartet.rollout.loop.alternate import REWARDS
 from quartet.types import Action, Done, Infeasible, Observation, StepResult, Task
 
 ENVIRONMENT = "benchmarks.desk:PretendedDesktop"
 """`env.name` of recipes."""
 FAMILIES = ["press"]
+PLAYERS = 2
+"""Policies that press in turn in the loop `alternate`. All of them get the desk's reward."""
 BUTTONS = ["back", "next", "open", "close"]
 RIGHT = "next"
 GOAL = "Finish the page."
@@ -139,7 +142,7 @@ class DeskEnv:
             observation=self._desk.observe(error),
             reward=self._desk.reward - before,
             terminated=stopped,
-            info={"success": self._desk.success},
+            info={"success": self._desk.success, REWARDS: [self._desk.reward] * PLAYERS},
         )
 
     async def close(self) -> None:

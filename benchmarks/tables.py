@@ -49,6 +49,12 @@ def _modes() -> Mapping[str, View]:
     return VIEWS
 
 
+def _together() -> Mapping[str, View]:
+    from benchmarks.together.views import VIEWS
+
+    return VIEWS
+
+
 def _against_trl() -> Mapping[str, View]:
     from benchmarks.trl_contenders.views import VIEWS
 
@@ -85,6 +91,7 @@ EXPERIMENTS: dict[str, Callable[[], Mapping[str, View]]] = {
     "modes": _modes,
     "modes_desktop": _modes,
     "april": _modes,
+    "together": _together,
     "against_trl": _against_trl,
     **{f"learning_{name}": _learning for name in NAMES},
     **{f"strategies_{name}": _strategies for name in STRATEGIES},

@@ -73,7 +73,7 @@ def figures(
         rollouts_per_second=len(timed) / seconds,
         generated_tokens_per_second=sum(record["response_tokens"] for record in timed) / generating,
         environment_utilisation=busy / (recipe.env.sessions * seconds),
-        engine_utilisation=_used(cpu, began, ended) / (len(recipe.engine_modules) * seconds),
+        engine_utilisation=used(cpu, began, ended) / (len(recipe.engine_modules) * seconds),
         trainer_utilisation=training / seconds,
         seconds_to_train_steps=ended - min(record["time"] - record["wall_seconds"] for record in rollouts),
         lag_histogram=dict(sorted(lags.items())),
@@ -81,8 +81,11 @@ def figures(
     )
 
 
-def _used(cpu: Sequence[CpuSample], began: float, ended: float) -> float:
-    """Return the processor seconds between two times, by linear interpolation between samples."""
+def used(cpu: Sequence[CpuSample], began: float, ended: float) -> float:
+    """Return the processor seconds between two times in Unix seconds, by linear interpolation between samples.
+
+    Raises `ValueError` if there is no sample before or after one of them.
+    """
     return _at(cpu, ended) - _at(cpu, began)
 
 

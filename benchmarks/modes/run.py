@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -21,6 +22,23 @@ def run(recipe: Recipe, folder: Path, *, train_steps: int) -> Figures:
     The run takes some further steps that are not counted: near the end of a run no groups are started, so the last
     steps would have the machine alone.
     """
+    watched = watch(recipe, folder, train_steps=train_steps)
+    bias = watched.summary["selection_bias"]
+    rollouts, steps = list(read_records(watched.run_dir, "rollout")), list(read_records(watched.run_dir, "train"))
+    ratio = bias["trained"]["response_tokens_ratio"] if bias["trained"] else 0.0
+    return figures(recipe, rollouts, steps, watched.cpu, ratio, train_steps=train_steps)
+
+
+class Watched(NamedTuple):
+    """A run that has ended, with what was seen of it."""
+
+    run_dir: Path
+    summary: dict[str, Any]
+    cpu: list[CpuSample]
+
+
+def watch(recipe: Recipe, folder: Path, *, train_steps: int) -> Watched:
+    """Train in `folder` for `train_steps` steps and some further ones. Raises `SystemExit` if the run fails."""
     more = recipe.admission.max_lag + 1
     recipe = recipe.model_copy(
         update={"train": recipe.train.model_copy(update={"max_train_steps": train_steps + more})}
@@ -29,10 +47,7 @@ def run(recipe: Recipe, folder: Path, *, train_steps: int) -> Figures:
     file.write_text(to_toml(recipe))
     cpu: list[CpuSample] = []
     summary = train(file, run_dir, look=lambda ledger: cpu.extend(_sample(ledger, recipe)), poll_seconds=SAMPLE_SECONDS)
-    bias = summary["selection_bias"]
-    rollouts, steps = list(read_records(run_dir, "rollout")), list(read_records(run_dir, "train"))
-    ratio = bias["trained"]["response_tokens_ratio"] if bias["trained"] else 0.0
-    return figures(recipe, rollouts, steps, cpu, ratio, train_steps=train_steps)
+    return Watched(run_dir, summary, cpu)
 
 
 def _sample(ledger: Ledger, recipe: Recipe) -> list[CpuSample]:

@@ -165,6 +165,7 @@ def test_a_measure_is_the_product_of_the_presses_probabilities(untrained):
 
 
 @pytest.mark.parametrize("demonstrations", [False, True])
+@pytest.mark.campaign
 def test_a_run_ends_with_its_budget_and_only_the_pool_can_train_an_ignorant_policy(tmp_path, untrained, demonstrations):
     """This policy presses nothing, so every group fails: without demonstrations nothing is ever trained."""
     options = [*VARIANTS["success_pool"].options, "train.groups_per_batch=1"]

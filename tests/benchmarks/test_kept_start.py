@@ -20,6 +20,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "locks"
 
 
+@pytest.mark.campaign
 def test_a_start_is_made_once_and_refused_if_another_setting_made_it(kept: Path, monkeypatch: pytest.MonkeyPatch):
     (weights,) = (kept / "policy").glob("*.safetensors")
     before = weights.stat().st_mtime_ns
@@ -30,6 +31,7 @@ def test_a_start_is_made_once_and_refused_if_another_setting_made_it(kept: Path,
         kept_start(kept, "locks")
 
 
+@pytest.mark.campaign
 def test_a_start_of_other_code_or_without_a_record_is_refused(kept: Path):
     record = kept / MADE_BY
     written = record.read_text()

@@ -17,6 +17,7 @@ def figures_of(*options: str) -> dict[str, dict[str, float]]:
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 def test_every_figure_is_measured() -> None:
     figures = figures_of("--live", "0,16", "--appends", "0", "--claims", "0")
     assert all(set(by_size) == {"512", "512+16"} for by_size in figures.values())

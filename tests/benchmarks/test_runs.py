@@ -65,6 +65,7 @@ def test_families_are_sorted_by_success_after_training(tmp_path: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 def test_a_recipe_is_trained_once_per_seed_and_stored(tmp_path: Path):
     few = ("train.max_train_steps=1", "evaluation.episodes_per_family=1")
     options = [option for setting in few for option in ("--set", setting)]

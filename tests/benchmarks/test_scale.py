@@ -226,6 +226,7 @@ def test_one_session_and_one_engine_are_the_closed_form(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 def test_the_forecast_agrees_with_the_simulator(tmp_path):
     many = scenario(sessions=48)
     many = replace(many, recipe=many.recipe | {"train": {"groups_per_batch": 12}})

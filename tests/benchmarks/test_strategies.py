@@ -75,6 +75,7 @@ def test_arms_are_valid_recipes_and_claims_name_what_is_measured(name: str, untr
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 def test_a_run_measures_every_figure_and_presses_cost_two_tokens(untrained: str):
     experiment = find("dars", "strategies")()
     experiment.budget_tokens = 600
@@ -85,6 +86,7 @@ def test_a_run_measures_every_figure_and_presses_cost_two_tokens(untrained: str)
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 def test_a_run_without_success_has_a_finite_logarithm(untrained: str):
     experiment = find("best_locks", "strategies")()
     experiment.budget_tokens = 100
@@ -144,6 +146,7 @@ def test_presses_of_a_table_that_a_fork_shares_cost_no_tokens():
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 def test_presses_that_a_fork_shares_are_counted_once(untrained: str, tmp_path: Path):
     settings = [*find("arpo", "strategies").settings("trees"), "env.suite=locks-late", untrained]
     found = run(grpo_with(settings), tmp_path / "run", 600)

@@ -1,8 +1,9 @@
-"""Ledgers of schema 4 to 10, as Quartet made them then: upgraded on both databases, with all that they hold."""
+"""Ledgers of every schema since the fourth, as Quartet made them then: upgraded, with all that they hold."""
 
 import base64
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from quartet.web.app import build_app
 from quartet.web.queries.rollout import read_rollout
 from quartet.web.rollout_view import view_rollout
 from quartet.web.viewed_run import ViewedRun
+from tests.ledger.conftest import url_of
 from tests.ledger.samples import finish, plan, recipe
+from tests.postgresql import needs_postgresql
 from tests.web.conftest import ask
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -53,17 +56,44 @@ def _value(value: Any) -> Any:
     return base64.b64decode(value["base64"]) if isinstance(value, dict) and "base64" in value else value
 
 
-@pytest.fixture(params=[4, 5, 6, 7, 8, 9, 10])
-def upgraded(request, tmp_path, url):
-    run_dir = tmp_path / "old"
-    rebuild(run_dir, request.param, url)
+FORMER = range(4, SCHEMA_VERSION)
+DATABASES = [
+    *[pytest.param(("sqlite", version), id=f"sqlite-{version}") for version in FORMER],
+    *[
+        pytest.param(
+            ("postgresql", version),
+            id=f"postgresql-{version}",
+            marks=needs_postgresql if version in (FORMER[0], FORMER[-1]) else [needs_postgresql, pytest.mark.campaign],
+        )
+        for version in FORMER
+    ],
+]
+
+
+def upgrade(database: str, version: int, folder: Path) -> Ledger:
+    run_dir = folder / "old"
+    rebuild(run_dir, version, url_of(database))
     with pytest.raises(LedgerError, match="quartet ledger upgrade"):
         Ledger.view(run_dir)
     ledger = Ledger.open(run_dir, upgrade=True)
     (event,) = [event for event in ledger.events() if event.kind == "ledger_upgraded"]
-    assert event.fields == {"from_version": request.param, "to_version": SCHEMA_VERSION}
-    yield ledger
-    ledger.close()
+    assert event.fields == {"from_version": version, "to_version": SCHEMA_VERSION}
+    (run_dir / "config.toml").write_text(to_toml(recipe()))
+    return ledger
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def upgraded(request, tmp_path_factory):
+    """A ledger that tests only read."""
+    with closing(upgrade(*request.param, tmp_path_factory.mktemp("upgraded"))) as ledger:
+        yield ledger
+
+
+@pytest.fixture(params=DATABASES)
+def written(request, tmp_path):
+    """A ledger for one test."""
+    with closing(upgrade(*request.param, tmp_path)) as ledger:
+        yield ledger
 
 
 def shape(ledger: Ledger) -> dict[str, tuple[set[str], set[tuple[str | None, ...]]]]:
@@ -80,8 +110,10 @@ def shape(ledger: Ledger) -> dict[str, tuple[set[str], set[tuple[str | None, ...
         }
 
 
-def test_an_upgraded_ledger_has_the_tables_of_a_new_one(upgraded, ledger):
-    assert shape(upgraded) == shape(ledger)
+def test_an_upgraded_ledger_has_the_tables_of_a_new_one(upgraded, request, tmp_path):
+    database, _ = request.node.callspec.params["upgraded"]
+    with closing(Ledger.create(tmp_path / "new", seed=5, url=url_of(database))) as new:
+        assert shape(upgraded) == shape(new)
 
 
 def damage(ledger: Ledger) -> list[str]:
@@ -101,6 +133,7 @@ def test_what_was_trained_reads_as_it_did(upgraded):
         assert [turn.actions[0].outcome for turn in member.trajectory.turns] == [Outcome.DONE, Outcome.REFUSED]
     assert damage(upgraded) == []
     assert run_totals(upgraded).groups["trained"] == 1
+    assert (upgraded.groups.admitted(), upgraded.groups.ahead()) == (2, 1), "one of them is trained"
 
 
 def test_pictures_are_still_shown(upgraded):
@@ -112,15 +145,7 @@ def test_pictures_are_still_shown(upgraded):
     assert len(turns) == len(pictures) == 2 and all(picture.data.startswith(b"\x89PNG") for picture in pictures)
 
 
-def test_a_recalled_rollout_goes_on(upgraded):
-    (lease,) = upgraded.rollouts.claim("w", 1, 60)
-    assert [call.key for call in upgraded.trajectories.load_beginning(lease).calls] == ["0", "1"]
-    finish(upgraded, lease, reward=1.0)
-    assert damage(upgraded) == []
-
-
 def test_the_viewer_shows_a_trained_rollout(upgraded):
-    (upgraded.run_dir / "config.toml").write_text(to_toml(recipe()))
     run = ViewedRun(upgraded.run_dir, "run")
     with run.ledger.read() as connection:
         facts = read_rollout(connection, 2)
@@ -133,7 +158,6 @@ def test_the_viewer_shows_a_trained_rollout(upgraded):
 
 
 async def test_the_viewer_shows_pictures_of_before_schema_6(upgraded):
-    (upgraded.run_dir / "config.toml").write_text(to_toml(recipe()))
     with upgraded.read() as connection:
         first = connection.exec_driver_sql("SELECT min(trajectory_id) FROM pictures").scalar()
         of = f"SELECT rollout_id FROM trajectories WHERE id = {first}"
@@ -147,10 +171,13 @@ async def test_the_viewer_shows_pictures_of_before_schema_6(upgraded):
             assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")
 
 
-def test_counts_are_those_of_the_rows_and_are_kept_from_then_on(upgraded):
-    assert (upgraded.groups.admitted(), upgraded.groups.ahead()) == (2, 1), "one of them is trained"
-    upgraded.groups.admit(plan(rollouts=3))
-    for lease in upgraded.rollouts.claim("w", 10, 60):
-        finish(upgraded, lease)
-    assert len(upgraded.groups.ended_rounds()) == 2
-    assert damage(upgraded) == []
+def test_a_recalled_rollout_goes_on_and_counts_are_kept(written):
+    (lease,) = written.rollouts.claim("w", 1, 60)
+    assert [call.key for call in written.trajectories.load_beginning(lease).calls] == ["0", "1"]
+    finish(written, lease, reward=1.0)
+    assert damage(written) == []
+    written.groups.admit(plan(rollouts=3))
+    for lease in written.rollouts.claim("w", 10, 60):
+        finish(written, lease)
+    assert len(written.groups.ended_rounds()) == 2
+    assert damage(written) == []

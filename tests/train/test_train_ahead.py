@@ -103,7 +103,9 @@ def crashed(run: Run) -> Trainer:
     return run.trainer()
 
 
-@pytest.mark.parametrize("method", [{}, ROUNDED, ADAPTER, MERGED])
+@pytest.mark.parametrize(
+    "method", [ROUNDED, MERGED, *(pytest.param(one, marks=pytest.mark.campaign) for one in ({}, ADAPTER))]
+)
 def test_a_step_ahead_of_the_files_gives_the_weights_of_one_step_at_a_time(
     tmp_path: Path, recipe: RecipeBuilder, press: Press, claims: Claims, method: dict[str, Any]
 ) -> None:

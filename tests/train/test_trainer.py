@@ -299,14 +299,14 @@ ADAPTER_AND_CRITIC = ADAPTER | ACTOR_CRITIC | {"critic": "model"}
 @pytest.mark.parametrize(
     "method",
     [
-        {},
         ROUNDED,
         OWN_MODELS,
-        ROUNDED | ACTOR_CRITIC,
-        ADAPTER,
-        MERGED | ROUNDED,
-        ADAPTER | ACTOR_CRITIC,
         ADAPTER_AND_CRITIC,
+        pytest.param({}, marks=pytest.mark.campaign),
+        pytest.param(ROUNDED | ACTOR_CRITIC, marks=pytest.mark.campaign),
+        pytest.param(ADAPTER, marks=pytest.mark.campaign),
+        pytest.param(MERGED | ROUNDED, marks=pytest.mark.campaign),
+        pytest.param(ADAPTER | ACTOR_CRITIC, marks=pytest.mark.campaign),
     ],
 )
 def test_a_new_trainer_goes_on_bit_for_bit(tmp_path: Path, recipe: RecipeBuilder, method: dict[str, Any]) -> None:
@@ -382,7 +382,7 @@ def test_sparse_checkpoints_and_few_policies_leave_a_way_back(tmp_path: Path, re
 
 
 @pytest.mark.parametrize("lost", ["policies/v000004_batch_000004", "trainer/step_000004_batch_000004"])
-@pytest.mark.parametrize("damage", ["missing", "emptied"])
+@pytest.mark.parametrize("damage", ["missing", pytest.param("emptied", marks=pytest.mark.campaign)])
 def test_damage_to_the_newest_pair_leads_back_to_the_one_before(
     tmp_path: Path, recipe: RecipeBuilder, lost: str, damage: str
 ) -> None:
@@ -613,7 +613,10 @@ def zero(folder: Path) -> None:
         file.write_bytes(bytes(file.stat().st_size))
 
 
-@pytest.mark.parametrize("lost", [["policies"], ["trainer"], ["policies", "trainer"]])
+@pytest.mark.parametrize(
+    "lost",
+    [["policies", "trainer"], *(pytest.param([one], marks=pytest.mark.campaign) for one in ("policies", "trainer"))],
+)
 def test_after_power_loss_a_run_goes_on_from_the_newest_whole_pair(
     tmp_path: Path, recipe: RecipeBuilder, lost: list[str]
 ) -> None:
