@@ -8,7 +8,9 @@ compared. Engine, trainer, ledger and all other modules are the real ones, start
   with this number, in turn within every repetition;
 - sessions: find the smallest of five numbers of sessions with which rollout-wise does as many actions per minute as the
   coupled mode with its best number;
-- april: tokens per second on long single turns without latencies, against the coupled mode.
+- april: tokens per second on long single turns without latencies, against the coupled mode;
+- rollart: the lag and the redundant rollouts of RollArt, against the coupled mode and one step off. It runs only if it
+  is named.
 
 What learning loses by lag is measured by `benchmarks.lag`.
 """
@@ -16,7 +18,7 @@ What learning loses by lag is measured by `benchmarks.lag`.
 import json
 import tempfile
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,17 @@ import msgspec
 import psutil
 
 from benchmarks.modes.figures import Figures
-from benchmarks.modes.modes import APRIL, COUPLED, DECOUPLED, ROLLOUTS_PER_GROUP, modes, recipe
+from benchmarks.modes.modes import (
+    APRIL,
+    COUPLED,
+    DECOUPLED,
+    ONE_STEP_OFF,
+    ROLLART,
+    ROLLART_MODES,
+    ROLLOUTS_PER_GROUP,
+    modes,
+    recipe,
+)
 from benchmarks.modes.report import median_ratio, medians
 from benchmarks.modes.run import run
 from benchmarks.modes.start import ACTING, REASONING, make_start
@@ -45,6 +57,8 @@ RESULTS = (
     "environment_utilisation_ratio",
     "engine_utilisation_ratio",
     "april_ratio",
+    "rollart_ratio",
+    "rollart_ratio_to_one_step_off",
     "modes",
 )
 """Entries of the JSON object; null if their part did not run."""
@@ -123,6 +137,10 @@ def main(
             result |= bench.on_world(world, groups, repetitions, wanted, name)
     if "april" in wanted:
         result |= bench.april(april_groups, april_repetitions)
+    if "rollart" in wanted:
+        with tempfile.TemporaryDirectory() as folder:
+            world = bench.desk(_workload(workload, time_scale, Path(folder)))
+            result |= bench.rollart(world, groups, repetitions)
     result["load_average_1min"] = round(psutil.getloadavg()[0], 2)
     click.echo(json.dumps(result) if as_json else "\n".join(f"{key:32} {value}" for key, value in result.items()))
 
@@ -183,14 +201,8 @@ class Bench:
 
     def compare(self, world: Overrides, groups: int, sessions: int, repetitions: int, name: str) -> dict[str, Any]:
         """Compare all modes with the same sessions, engine and batch; ratios are medians of ratios per repetition."""
-        runs: dict[str, list[Figures]] = {mode: [] for mode in self._compared}
-        names, raw = list(self._compared), RawResults(self._results / f"{name}.jsonl", Figures)
-        raw.begin()
-        for repetition in range(repetitions):
-            for turn in range(len(names)):  # the first mode changes with the repetition
-                mode, seed = names[(turn + repetition) % len(names)], 1 + repetition
-                runs[mode].append(self._run(mode, world, groups, sessions, seed=seed))
-                raw.add({"mode": mode, "sessions": sessions, "seed": seed}, runs[mode][-1])
+        compared = {mode: lookup("mode", mode, self._modes) for mode in self._compared}
+        runs = self._in_turn(compared, world, groups, sessions, repetitions, name)
         return {
             "throughput_ratio": median_ratio(runs[DECOUPLED], runs[COUPLED], "actions_per_minute"),
             "environment_utilisation_ratio": median_ratio(runs[DECOUPLED], runs[COUPLED], "environment_utilisation"),
@@ -219,26 +231,50 @@ class Bench:
         """Return the ratio of APRIL's generated tokens per second to the coupled mode's, on single turns."""
         sessions = 2 * groups * ROLLOUTS_PER_GROUP
         world = single_turn(make_start(self._folder / "reasoning", REASONING), WORKLOADS / f"{INSTANT}.json")
-        runs: dict[str, list[Figures]] = {COUPLED: [], APRIL: []}
-        raw = RawResults(self._results / "april.jsonl", Figures)
-        raw.begin()
-        for repetition in range(repetitions):
-            for name in list(runs) if repetition % 2 else reversed(list(runs)):
-                seed = 1 + repetition
-                runs[name].append(self._run(name, world, groups, sessions, seed=seed))
-                raw.add({"mode": name, "sessions": sessions, "seed": seed}, runs[name][-1])
+        compared = {mode: self._modes[mode] for mode in (COUPLED, APRIL)}
+        runs = self._in_turn(compared, world, groups, sessions, repetitions, "april")
         ratio = median_ratio(runs[APRIL], runs[COUPLED], "generated_tokens_per_second")
         return {"april_ratio": ratio, "april_modes": {name: medians(of) for name, of in runs.items()}}
 
-    def _searched(self, mode: str, world: Overrides, groups: int, sessions: int) -> dict[str, Any]:
-        return medians([self._run(mode, world, groups, sessions, seed=SEARCH_SEED)])
+    def rollart(self, world: Overrides, groups: int, repetitions: int) -> dict[str, Any]:
+        """Return how many times longer other systems take to the last train step than RollArt."""
+        runs = self._in_turn(ROLLART_MODES, world, groups, groups * ROLLOUTS_PER_GROUP, repetitions, "rollart")
+        return {
+            "rollart_ratio": median_ratio(runs[COUPLED], runs[ROLLART], "seconds_to_train_steps"),
+            "rollart_ratio_to_one_step_off": median_ratio(runs[ONE_STEP_OFF], runs[ROLLART], "seconds_to_train_steps"),
+            "rollart_modes": {mode: medians(of_mode) for mode, of_mode in runs.items()},
+        }
 
-    def _run(self, mode: str, world: Overrides, groups: int, sessions: int, *, seed: int) -> Figures:
-        chosen = recipe(world, lookup("mode", mode, self._modes), groups=groups, sessions=sessions, seed=seed)
+    def _in_turn(
+        self,
+        compared: Mapping[str, Overrides],
+        world: Overrides,
+        groups: int,
+        sessions: int,
+        repetitions: int,
+        file: str,
+    ) -> dict[str, list[Figures]]:
+        """Run all modes in turn within every repetition, and store their figures."""
+        names = list(compared)
+        runs: dict[str, list[Figures]] = {mode: [] for mode in names}
+        raw = RawResults(self._results / f"{file}.jsonl", Figures)
+        raw.begin()
+        for repetition in range(repetitions):
+            for turn in range(len(names)):  # the first mode changes with the repetition
+                mode, seed = names[(turn + repetition) % len(names)], 1 + repetition
+                runs[mode].append(self._run(mode, compared[mode], world, groups, sessions, seed=seed))
+                raw.add({"mode": mode, "sessions": sessions, "seed": seed}, runs[mode][-1])
+        return runs
+
+    def _searched(self, mode: str, world: Overrides, groups: int, sessions: int) -> dict[str, Any]:
+        return medians([self._run(mode, self._modes[mode], world, groups, sessions, seed=SEARCH_SEED)])
+
+    def _run(self, name: str, mode: Overrides, world: Overrides, groups: int, sessions: int, *, seed: int) -> Figures:
+        chosen = recipe(world, mode, groups=groups, sessions=sessions, seed=seed)
         with tempfile.TemporaryDirectory() as folder:
             figures = run(chosen, Path(folder), train_steps=self._train_steps)
         click.echo(
-            f"{mode:17} {sessions:3} sessions  {figures.actions_per_minute:6.0f} actions/min  "
+            f"{name:17} {sessions:3} sessions  {figures.actions_per_minute:6.0f} actions/min  "
             f"{figures.generated_tokens_per_second:6.0f} tokens/s  busy: env {figures.environment_utilisation:4.0%} "
             f"engine {figures.engine_utilisation:4.0%} trainer {figures.trainer_utilisation:4.0%}  "
             f"{figures.seconds_to_train_steps:5.1f} s  lag {figures.lag_histogram}",

@@ -91,6 +91,7 @@ EXPERIMENTS: dict[str, Callable[[], Mapping[str, View]]] = {
     "modes": _modes,
     "modes_desktop": _modes,
     "april": _modes,
+    "rollart": _modes,
     "together": _together,
     "against_trl": _against_trl,
     **{f"learning_{name}": _learning for name in NAMES},

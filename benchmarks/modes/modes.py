@@ -7,6 +7,7 @@ from quartet.config import Recipe
 from quartet.recipe.file import parse_recipe
 
 COUPLED, DECOUPLED, APRIL = "batch_synchronous", "rollout_wise", "april"
+ONE_STEP_OFF, ROLLART = "one_step_off", "rollart"
 ROLLOUTS_PER_GROUP = 8
 
 
@@ -14,7 +15,7 @@ def modes(max_lag: int) -> dict[str, Overrides]:
     """Return the settings of each mode, by name."""
     return {
         COUPLED: {"admission": {"schedule": "batch_synchronous", "max_lag": 0}},
-        "one_step_off": {"admission": {"schedule": "one_step_off", "max_lag": 1}},
+        ONE_STEP_OFF: {"admission": {"schedule": ONE_STEP_OFF, "max_lag": 1}},
         "task_wise": {"admission": {"schedule": "task_wise", "max_lag": max_lag}},
         APRIL: {
             "admission": {"schedule": "batch_synchronous", "max_lag": max_lag},
@@ -22,6 +23,18 @@ def modes(max_lag: int) -> dict[str, Overrides]:
         },
         DECOUPLED: {"admission": {"schedule": "rollout_wise", "max_lag": max_lag}},
     }
+
+
+ROLLART_MODES: dict[str, Overrides] = {
+    COUPLED: modes(1)[COUPLED],
+    ONE_STEP_OFF: modes(1)[ONE_STEP_OFF],
+    "one version": modes(1)[DECOUPLED],
+    ROLLART: {
+        "admission": {"schedule": "rollout_wise", "max_lag": 1, "on_late": "drop"},
+        "straggler": {"name": "redundancy", "extra_rollouts": 2},
+    },
+}
+"""Systems to which RollArt is compared, its lag alone, and its lag with two redundant rollouts per group."""
 
 
 def recipe(world: Overrides, mode: Overrides, *, groups: int, sessions: int, seed: int) -> Recipe:

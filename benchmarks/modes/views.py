@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.modes.figures import Figures
-from benchmarks.modes.modes import APRIL, COUPLED, DECOUPLED
+from benchmarks.modes.modes import APRIL, COUPLED, DECOUPLED, ONE_STEP_OFF, ROLLART
 from benchmarks.modes.report import medians, ratios
 from benchmarks.raw_results import RawResults
 
@@ -52,6 +52,17 @@ def _ratio(ours: str, figure: str) -> Callable[[Path], str]:
     return shown
 
 
+def _times_as_fast(ours: str, other: str) -> Callable[[Path], str]:
+    """Return a view of how many times longer the other mode takes to the last train step."""
+
+    def shown(file: Path) -> str:
+        runs = by_mode(file)
+        found = ratios(runs[other], runs[ours], "seconds_to_train_steps")
+        return f"{median(found):.2f} ({min(found):.2f} to {max(found):.2f})"
+
+    return shown
+
+
 def _tokens_per_second(mode: str) -> Callable[[Path], str]:
     return lambda file: f"{medians(by_mode(file)[mode])['generated_tokens_per_second']:,.0f}"
 
@@ -62,6 +73,11 @@ VIEWS: dict[str, Callable[[Path], str]] = {
     "environment_ratio": _ratio(DECOUPLED, "environment_utilisation"),
     "engine_ratio": _ratio(DECOUPLED, "engine_utilisation"),
     "april_ratio": _ratio(APRIL, "generated_tokens_per_second"),
+    "rollart_ratio": _times_as_fast(ROLLART, COUPLED),
+    "rollart_ratio_to_one_step_off": _times_as_fast(ROLLART, ONE_STEP_OFF),
+    "lag_ratio": _times_as_fast("one version", COUPLED),
+    "lag_ratio_to_one_step_off": _times_as_fast("one version", ONE_STEP_OFF),
+    "redundancy_ratio": _times_as_fast(ROLLART, "one version"),
     "april_tokens_per_second": _tokens_per_second(APRIL),
     "coupled_tokens_per_second": _tokens_per_second(COUPLED),
     "repetitions": lambda file: str(len(next(iter(by_mode(file).values())))),

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from benchmarks import decoupling
 from benchmarks.modes.figures import CpuSample, figures
-from benchmarks.modes.modes import COUPLED, modes, recipe
+from benchmarks.modes.modes import COUPLED, ROLLART_MODES, modes, recipe
 from benchmarks.modes.run import run
 from benchmarks.modes.start import ACTING, LONG_SHARE, REASONING, make_start, turns
 from benchmarks.modes.worlds import desktops, pretended, single_turn
@@ -32,12 +32,12 @@ def of_mode(mode: str, policy: Path = Path("policy"), sessions: int = 4) -> Reci
     return recipe(pretended(policy, INSTANT), modes(2)[mode], groups=1, sessions=sessions, seed=0)
 
 
-@pytest.mark.parametrize("mode", modes(2))
+@pytest.mark.parametrize("mode", [*modes(2).values(), *ROLLART_MODES.values()])
 def test_every_mode_is_a_valid_recipe_and_trains_all_that_is_finished(mode):
-    assert of_mode(mode).filters == []
-    loaded = recipe(single_turn(Path("reasoning"), INSTANT), modes(2)[mode], groups=1, sessions=4, seed=0)
+    assert recipe(pretended(Path("policy"), INSTANT), mode, groups=1, sessions=4, seed=0).filters == []
+    loaded = recipe(single_turn(Path("reasoning"), INSTANT), mode, groups=1, sessions=4, seed=0)
     assert (loaded.rollout.max_turns, Path(loaded.model.path).name) == (1, "reasoning")
-    real = recipe(desktops(), modes(2)[mode], groups=1, sessions=3, seed=0)
+    real = recipe(desktops(), mode, groups=1, sessions=3, seed=0)
     assert (real.env.name, real.env.sessions, real.filters) == ("desktop", 3, [])
 
 
