@@ -8,8 +8,11 @@ from quartet.env.environment.bandit import ARMS, PAGE
 from quartet.recipe.file import parse_recipe
 
 
-def make_bandit_policy(folder: Path) -> Path:
-    """Train a policy that pulls either arm about equally often: it only knows the action grammar. Takes seconds."""
+def make_bandit_policy(folder: Path, *, num_heads: int = 2) -> Path:
+    """Train a policy that pulls either arm about equally often: it only knows the action grammar. Takes seconds.
+
+    With one attention head, which then has 32 dimensions, vLLM's kernels for CPUs can compute the policy.
+    """
     import torch
 
     from quartet.policy.make import make_policy
@@ -30,7 +33,7 @@ def make_bandit_policy(folder: Path) -> Path:
     data = folder / "turns.jsonl"
     data.write_text("".join(json.dumps(turn) + "\n" for turn in turns))
     texts = [message["content"] for turn in turns for message in turn["messages"]]
-    make_policy(texts, folder / "new", vocab_size=600, hidden_size=32, num_layers=2, num_heads=2, seed=0)
+    make_policy(texts, folder / "new", vocab_size=600, hidden_size=32, num_layers=2, num_heads=num_heads, seed=0)
     sft = Sft(data=str(data), output=str(folder / "policy"), steps=250, tokens_per_batch=256, learning_rate=5e-3)
     run_sft(bandit_recipe(folder / "new").model_copy(update={"sft": sft}))
     return folder / "policy"

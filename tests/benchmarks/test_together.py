@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.decoupling import WORKLOADS
-from benchmarks.modes.modes import modes, recipe
+from benchmarks.modes.modes import modes
 from benchmarks.modes.worlds import pretended
 from benchmarks.raw_results import RawResults
 from benchmarks.together.run import APART, APART_SYNCHRONOUS, POLICIES, TOGETHER, WAYS, Timed, measure

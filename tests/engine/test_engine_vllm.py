@@ -24,8 +24,10 @@ from quartet.engine.http import HttpEngine
 from quartet.engine.remote.server import InferenceServer, ServerRefusedError
 from quartet.engine.server import run_engine
 from quartet.engine.vllm.engine import VllmEngine, open_vllm
+from quartet.engine.vllm.process import VllmProcess
 from quartet.errors import CheckpointError, EngineError, SetupError
 from quartet.ledger import Ledger
+from quartet.policy.make import make_policy
 from quartet.types import FinishReason, Policy, Sampling
 from tests.rollout.serving import serving
 from tests.waiting import until
@@ -63,6 +65,27 @@ async def test_a_server_that_dies_at_once_is_not_waited_for(tmp_path: Path) -> N
     python = interpreter(tmp_path, "echo no memory left >&2; exit 7")
     with pytest.raises(SetupError, match="vLLM ended with code 7: no memory left"):
         await open_vllm(recipe_with(python), first_policy(tmp_path), tmp_path / "log")
+
+
+async def test_the_newest_error_in_the_log_is_told_and_not_the_end_that_it_caused(tmp_path: Path) -> None:
+    """As vLLM writes it: a worker's error, the engine's death, and a request that met the dead engine."""
+    log = "(Worker) ERROR RuntimeError: head_dim=16\\n(API) ERROR v1.EngineDeadError: EngineCore encountered an issue"
+    python = interpreter(tmp_path, f"printf '{log}' >&2; sleep 600 & wait")
+    process = VllmProcess(recipe_with(python), Path(first_policy(tmp_path).path), 64, tmp_path / "log")
+    await until(lambda: "issue" in (tmp_path / "log").read_text())
+    assert process.last_error() == "RuntimeError: head_dim=16"
+    await process.close()
+
+
+@pytest.mark.vllm
+@needs_vllm
+@pytest.mark.timeout(600)
+async def test_a_policy_that_vllm_cannot_compute_ends_the_run_with_the_cause(tmp_path: Path) -> None:
+    """vLLM's attention on a CPU takes heads of 32 dimensions and more."""
+    make_policy(["press the button"], tmp_path / "narrow", vocab_size=300, hidden_size=32, num_layers=1, num_heads=2)
+    policy = Policy(version=0, path=str(tmp_path / "narrow"), train_step=0)
+    with pytest.raises(SetupError, match=r"vLLM cannot serve the policy: RuntimeError: .*head_dim=16"):
+        await open_vllm(engine_recipe("vllm", arguments=VLLM_ARGUMENTS), policy, tmp_path / "log")
 
 
 async def test_a_server_that_never_answers_is_ended(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.bandit import make_bandit_policy
 from quartet.ledger import Ledger
 from tests import live_runs
 
@@ -23,11 +24,11 @@ pytestmark = [
 
 
 def test_a_run_outlasts_a_killed_replica_and_keeps_its_promises(
-    tmp_path: Path, bandit_policy: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_runs, "TIMEOUT_SECONDS", 600)  # two servers start on the CPU, one of them twice
     recipe = live_runs.slow_learner(
-        bandit_policy,
+        make_bandit_policy(tmp_path / "policy", num_heads=1),
         1000,
         runtime={"kind": "ray"},
         engine={"name": "vllm", "replicas": 2, "arguments": ["--enforce-eager"], "max_context_tokens": 256},

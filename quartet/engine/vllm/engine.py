@@ -22,7 +22,13 @@ from quartet.engine.base import EngineState, GenerateRequest, GenerateResult
 from quartet.engine.partial import NOTHING
 from quartet.engine.remote.engine import Limits, RemoteEngine, first_card, model_limits
 from quartet.engine.remote.server import InferenceServer, ServerRefusedError, api_key
-from quartet.engine.vllm.process import REQUIRED_ARGUMENTS, REQUIRED_ENVIRONMENT, VllmProcess, implementation
+from quartet.engine.vllm.process import (
+    READ_THE_LOG,
+    REQUIRED_ARGUMENTS,
+    REQUIRED_ENVIRONMENT,
+    VllmProcess,
+    implementation,
+)
 from quartet.engine.vllm.response import Response
 from quartet.engine.vllm.wire import (
     REQUEST_ID_PREFIX,
@@ -49,8 +55,8 @@ async def open_vllm(recipe: Recipe, policy: Policy, log: Path, devices: str = ""
     """Start a server on the GPUs `devices` (empty: all) that logs to `log`, or connect to the one at `engine.url`, and
     load the policy.
 
-    Raises `SetupError` if the server does not start or lacks something that training needs, and `CheckpointError` if
-    the server's log-probs of the canary differ from the trainer's.
+    Raises `SetupError` if the server does not start, cannot compute the policy or lacks something that training needs,
+    and `CheckpointError` if the server's log-probs of the canary differ from the trainer's.
     """
     limits = model_limits(Path(policy.path), recipe.engine, trust_remote_code=recipe.model.trust_remote_code)
     settings: Vllm.Settings = own_settings(recipe.engine)
@@ -79,6 +85,10 @@ async def open_vllm(recipe: Recipe, policy: Policy, log: Path, devices: str = ""
         needed = implementation(Path(policy.path))
         if process is None and needed and isinstance(error, CheckpointError):
             raise CheckpointError(error.what, f"start the server with {needed}, which this policy needs") from error
+        if process is not None and isinstance(error, EngineError):  # it would fail again after each restart
+            raise SetupError(
+                f"vLLM cannot serve the policy: {process.last_error() or error}; see {log}", READ_THE_LOG
+            ) from error
         raise
     return engine
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -23,6 +24,8 @@ from quartet.registry import own_settings
 
 POLL_SECONDS = 0.25
 STOP_SECONDS = 4.0
+READ_THE_LOG = "read the log; engine.arguments are passed to vLLM"
+_ERROR = re.compile(r"\b\w+Error: .*")
 EXTENSION = f"{QuartetExtension.__module__}.{QuartetExtension.__name__}"
 MIDDLEWARE = f"{RequireKey.__module__}.{RequireKey.__name__}"
 REQUIRED_ARGUMENTS = (
@@ -77,6 +80,11 @@ class VllmProcess:
         if code is not None:
             lines = self._log.read_text(errors="replace").strip().splitlines()
             raise EngineError(f"vLLM ended with code {code}: {lines[-1] if lines else 'its log is empty'}")
+
+    def last_error(self) -> str:
+        """Return the newest error in the server's log that is not a consequence of its end; empty if there is none."""
+        found = _ERROR.findall(self._log.read_text(errors="replace"))
+        return next((error for error in reversed(found) if not error.startswith("EngineDead")), "")
 
     async def close(self) -> None:
         """End the server and all processes that it started."""
@@ -140,4 +148,4 @@ def _environment(recipe: Recipe, path: str) -> dict[str, str]:
 def _advice(reason: str) -> str:
     if "No module named 'vllm'" in reason or "No module named vllm" in reason:
         return "pip install 'quartet-rl[vllm]', or name an interpreter that has it in engine.python"
-    return "read the log; engine.arguments are passed to vLLM"
+    return READ_THE_LOG
