@@ -82,7 +82,7 @@ async def test_the_newest_error_in_the_log_is_told_and_not_the_end_that_it_cause
 @pytest.mark.timeout(600)
 async def test_a_policy_that_vllm_cannot_compute_ends_the_run_with_the_cause(tmp_path: Path) -> None:
     """vLLM's attention on a CPU takes heads of 32 dimensions and more."""
-    make_policy(["press the button"], tmp_path / "narrow", vocab_size=300, hidden_size=32, num_layers=1, num_heads=2)
+    make_policy(["press the button"], tmp_path / "narrow", vocab_size=600, hidden_size=32, num_layers=1, num_heads=2)
     policy = Policy(version=0, path=str(tmp_path / "narrow"), train_step=0)
     with pytest.raises(SetupError, match=r"vLLM cannot serve the policy: RuntimeError: .*head_dim=16"):
         await open_vllm(engine_recipe("vllm", arguments=VLLM_ARGUMENTS), policy, tmp_path / "log")
