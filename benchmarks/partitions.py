@@ -30,7 +30,7 @@ from benchmarks.network.node import Node
 from benchmarks.postgresql_server import network_server
 from quartet.ledger import Ledger
 from quartet.report.audit import audit
-from quartet.report.lost_generation import lost_generation_seconds
+from quartet.report.lost_generation import lost_generation
 
 PROMISES = ("lost", "trained_twice", "over_lag")
 
@@ -72,7 +72,7 @@ def measure(policy: Path, folder: Path, cuts: int, *, outage: bool = False, seed
         run.finish()
     report = audit(folder / "run")
     with closing(Ledger.view(folder / "run")) as ledger:
-        lost_generation = lost_generation_seconds(ledger)
+        generation = lost_generation(ledger)
     return {
         "cuts": len(campaign.done),
         "cuts_by_node": dict(Counter(campaign.done)),
@@ -81,7 +81,8 @@ def measure(policy: Path, folder: Path, cuts: int, *, outage: bool = False, seed
         "train_steps": report.train_steps,
         **{name: getattr(report, name) for name in PROMISES},
         "replay_identical": report.replay_identical,
-        "generation_seconds_lost": round(lost_generation, 3),
+        "generation_seconds_lost": round(generation.waited, 3),
+        "answer_seconds_lost": round(generation.answered, 3),
         "findings": [finding.what for finding in report.findings],
         "unexplained": campaign.unexplained,
         "seconds": round(time.monotonic() - begun),

@@ -22,6 +22,7 @@ import click
 from benchmarks.learning_experiments import NAMES
 from benchmarks.published import NAMES as PARTS
 from benchmarks.raw_results import FOLDER, RawResults
+from benchmarks.strategies import IN_A_BROWSER
 from benchmarks.strategies import NAMES as STRATEGIES
 
 ROOT = Path(__file__).parents[1]
@@ -95,7 +96,7 @@ EXPERIMENTS: dict[str, Callable[[], Mapping[str, View]]] = {
     "together": _together,
     "against_trl": _against_trl,
     **{f"learning_{name}": _learning for name in NAMES},
-    **{f"strategies_{name}": _strategies for name in STRATEGIES},
+    **{f"strategies_{name}": _strategies for name in (*STRATEGIES, *IN_A_BROWSER)},
     **{f"scale_{name}": _scale for name in PARTS},
     **{f"runs_{folder.name}": _runs for folder in (ROOT / "recipes").iterdir()},
 }

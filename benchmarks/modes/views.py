@@ -1,4 +1,4 @@
-"""The table and figures of schedules in `docs/performance.md`, from raw results of the parts `modes` and `april`."""
+"""The tables and figures of schedules, from raw results of the parts `modes`, `april` and `rollart`."""
 
 from collections import defaultdict
 from collections.abc import Callable

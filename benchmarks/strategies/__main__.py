@@ -6,7 +6,7 @@
 
 A method is compared with plain GRPO on a suite of the environment `locks`, or on a table of probabilities, with paired
 seeds. The seeds 0 to 4 are for tuning and are never published. Results depend on seeds and tokens, not on the machine's
-speed.
+speed. Experiments in a browser are described in their files.
 """
 
 import json
@@ -20,13 +20,19 @@ from benchmarks.learning_experiments import find
 from benchmarks.learning_experiments.runner import measure, seed_range
 from benchmarks.locks.kept_start import kept_start
 from benchmarks.raw_results import results_option
-from benchmarks.strategies import NAMES, TUNING
+from benchmarks.strategies import IN_A_BROWSER, NAMES, TUNING
 from benchmarks.strategies.base import Strategy
 from benchmarks.strategies.views import summary
 
 
 @click.command()
-@click.option("--method", "names", multiple=True, type=click.Choice([*NAMES, *TUNING]), help="Default: all methods.")
+@click.option(
+    "--method",
+    "names",
+    multiple=True,
+    type=click.Choice([*NAMES, *TUNING, *IN_A_BROWSER]),
+    help="Default: all methods.",
+)
 @click.option("--seeds", default="10-19", show_default=True, help="First and last seed.")
 @click.option("--jobs", default=1, show_default=True, help="Runs at a time, one thread each.")
 @click.option(

@@ -1,10 +1,10 @@
-"""Is the best choice of strategies on `locks` also better than plain GRPO and than DART's preset in a real browser?
+"""Is the recipe `best` better than plain GRPO and than the recipe `dart` in a real browser?
 
     python -m benchmarks.strategies --method best_miniwob --seeds 10-12 --json
 
-Runs are those of `quartet train` on `recipes/miniwob`, whose hyper-parameters were tuned for plain GRPO. They need
-Chromium and take some ten minutes each on two cores. The modules work at the same time, so unlike those on `locks` the
-results depend a little on the machine: a slower trainer makes older tokens, up to the lag bound.
+Runs are those of `quartet train` on `recipes/miniwob`, some ten minutes each on two cores, with Chromium. The modules
+work at the same time, so unlike those on `locks` the results depend a little on the machine: a slower trainer makes
+older tokens, up to the lag bound.
 """
 
 import tempfile
@@ -28,7 +28,8 @@ _GRID = 201
 
 
 class Main(Experiment):
-    """`dart` is the method of `recipes/dart`, `best` that of `recipes/best`."""
+    """Arms are recipes: `dart`, `best`, and `miniwob` as plain GRPO, with tasks drawn uniformly and all advantages at
+    their full weight. `best` keeps the sampler and the weight of negative advantages of `miniwob`."""
 
     common = (
         "train.max_rollouts=1000000",
@@ -38,7 +39,7 @@ class Main(Experiment):
         "evaluation.episodes_per_family=10",
     )
     arms: ClassVar = {
-        "grpo": [],
+        "grpo": ["control.sampler=uniform", "credit.negative_weight=1.0"],
         "dart": [
             "control.sampler=uniform",
             "control.allocator=dynamic",
@@ -80,6 +81,8 @@ class Main(Experiment):
             file.write_text(to_toml(load_recipe(Path("miniwob"), [*settings, f"seed={seed}"])))
             summary = train(file, run_dir, look=stop_at_the_budget, poll_seconds=POLL_SECONDS)
             result = read_result(run_dir)
+        if result.generated_tokens < self.budget_tokens:
+            raise ValueError(f"the run ended before its budget of tokens was spent: {result.stop_reason}")
         figures = {
             "area": mean_success(result.curve, self.budget_tokens),
             "end": summary["success_after"],

@@ -1,8 +1,8 @@
-"""How much faster are two policies trained together than one after the other? The claim of AstraFlow, on two cores.
+"""How much faster are two policies trained together than one after the other? A test of AstraFlow's claim.
 
 Two policies press the buttons of the simulated desktop in turn (`benchmarks.desk`), so a rollout is a sample for both.
 One after the other, each is trained in a run of its own, in which the other is frozen: with the same data manager, and
-batch-synchronously as with veRL. Services neither join nor leave here, and none is far away.
+batch-synchronously. Services neither join nor leave here, and none is far away.
 
     python -m benchmarks.together --json
 """
@@ -27,7 +27,13 @@ from benchmarks.together.views import median_ratio
 @click.option("--time-scale", default=0.1, show_default=True, help="Measured seconds per simulated second.")
 @click.option("--groups", default=4, show_default=True, help="Groups of 8 in a train step.")
 @click.option("--sessions", default=32, show_default=True)
-@click.option("--train-steps", default=5, show_default=True, help="Train steps per policy; the first is not timed.")
+@click.option(
+    "--train-steps",
+    type=click.IntRange(min=2),
+    default=5,
+    show_default=True,
+    help="Train steps per policy; the first is not timed.",
+)
 @click.option("--repetitions", default=5, show_default=True)
 @click.option(
     "--policies",

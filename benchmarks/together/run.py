@@ -2,7 +2,7 @@
 
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def measure(way: str, world: Overrides, *, groups: int, sessions: int, seed: int
     schedule, runs = WAYS[way]
     chosen = modes(max_lag=2)[schedule]
     timed = []
-    for trained in runs:
+    for trained in runs:  # the loop seats trained policies first, so one after the other both are the first player
         sources = {name: {"trained": name in trained} for name in POLICIES}
         of_run = world | {"policies": sources}
         timed.append(_run(recipe(of_run, chosen, groups=groups, sessions=sessions, seed=seed), train_steps))
@@ -55,18 +55,34 @@ def measure(way: str, world: Overrides, *, groups: int, sessions: int, seed: int
     )
 
 
-def _run(recipe: Recipe, train_steps: int) -> Timed:
+def _run(chosen: Recipe, train_steps: int) -> Timed:
     with tempfile.TemporaryDirectory() as folder:
-        watched = watch(recipe, Path(folder), train_steps=train_steps)
-        with closing(Ledger.open(watched.run_dir)) as ledger:
-            ends = [times[:train_steps] for times in _committed(ledger).values()]
-    began, ended = min(times[0] for times in ends), max(times[-1] for times in ends)
+        watched = watch(chosen, Path(folder), train_steps=train_steps)
+        with closing(Ledger.view(watched.run_dir)) as ledger:
+            committed = _committed(ledger)
+    began, ended, seconds = window(committed, chosen.trained_policies, train_steps)
     return Timed(
-        seconds_per_train_step=max((times[-1] - times[0]) / (train_steps - 1) for times in ends),
+        seconds_per_train_step=seconds,
         engine_utilisation=used(watched.cpu, began, ended) / (ended - began),
         lost=watched.summary["lost"],
         trained_twice=watched.summary["trained_twice"],
     )
+
+
+def window(
+    committed: Mapping[str, Sequence[float]], trained: Sequence[str], train_steps: int
+) -> tuple[float, float, float]:
+    """Return the times of the first and the last counted commit, and the seconds per train step of the slower policy.
+
+    `committed` has the times of each policy's commits. Raises `ValueError` unless exactly the policies `trained` were
+    trained, each for at least `train_steps` steps.
+    """
+    counts = {policy: len(times) for policy, times in committed.items()}
+    if set(counts) != set(trained) or min(counts.values()) < train_steps:
+        raise ValueError(f"{train_steps} train steps of {', '.join(trained)} were to be made, and there are {counts}")
+    ends = [times[:train_steps] for times in committed.values()]
+    seconds = max((times[-1] - times[0]) / (train_steps - 1) for times in ends)
+    return min(times[0] for times in ends), max(times[-1] for times in ends), seconds
 
 
 def _committed(ledger: Ledger) -> dict[str, list[float]]:

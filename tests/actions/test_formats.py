@@ -69,7 +69,7 @@ def part(name: str, **own) -> ActionFormat:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=150)
+@settings(max_examples=400)
 @given(data=st.data())
 def test_what_a_format_writes_it_reads_back(name, data):
     """An action that a format cannot express is refused, and never written as another one."""
@@ -129,7 +129,7 @@ def test_a_click_has_two_locations_and_a_drag_four(text):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=150)
+@settings(max_examples=400)
 @given(
     text=st.text(max_size=60)
     | st.lists(

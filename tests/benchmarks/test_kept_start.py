@@ -31,7 +31,6 @@ def test_a_start_is_made_once_and_refused_if_another_setting_made_it(kept: Path,
         kept_start(kept, "locks")
 
 
-@pytest.mark.campaign
 def test_a_start_of_other_code_or_without_a_record_is_refused(kept: Path):
     record = kept / MADE_BY
     written = record.read_text()

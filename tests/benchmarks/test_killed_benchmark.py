@@ -25,8 +25,10 @@ train(sys.argv[1], 0, [], Path(sys.argv[2]))
 """
 
 
-@pytest.mark.parametrize(("code", "killed_by"), [(WATCHED, signal.SIGKILL), (STORED, signal.SIGTERM)])
-@pytest.mark.campaign
+@pytest.mark.parametrize(
+    ("code", "killed_by"),
+    [(WATCHED, signal.SIGKILL), pytest.param(STORED, signal.SIGTERM, marks=pytest.mark.campaign)],
+)
 def test_a_run_ends_with_its_benchmark(tmp_path: Path, bandit_policy: Path, code: str, killed_by: signal.Signals):
     """The run is one process here; modules of other runs end with their supervisor (`test_start_process.py`)."""
     one_process = {"runtime": {"kind": "synchronous"}, "admission": {"max_lag": 0}}

@@ -16,12 +16,14 @@ from benchmarks.locks.variants import grpo_with
 from benchmarks.raw_results import RawResults
 from benchmarks.strategies import NAMES, TUNING
 from benchmarks.strategies.best_locks import LOWEST_SUCCESS
+from benchmarks.strategies.best_miniwob import Main as InTheBrowser
 from benchmarks.strategies.best_miniwob import mean_success
 from benchmarks.strategies.contrast import Course, train_on_contrast
 from benchmarks.strategies.table import Manager
 from benchmarks.strategies.views import result, summary
 from quartet.ledger import Ledger
 from quartet.policy.make import make_policy
+from quartet.recipe.file import load_recipe
 from quartet.report.learning_curve import Reached
 from quartet.runtime.plan import check_recipe
 
@@ -146,7 +148,6 @@ def test_presses_of_a_table_that_a_fork_shares_cost_no_tokens():
 
 
 @pytest.mark.slow
-@pytest.mark.campaign
 def test_presses_that_a_fork_shares_are_counted_once(untrained: str, tmp_path: Path):
     settings = [*find("arpo", "strategies").settings("trees"), "env.suite=locks-late", untrained]
     found = run(grpo_with(settings), tmp_path / "run", 600)
@@ -155,6 +156,15 @@ def test_presses_that_a_fork_shares_are_counted_once(untrained: str, tmp_path: P
     calls = [call for member in members for call in member.trajectory.calls]
     assert any(call.borrowed for call in calls)
     assert found.turns == sum(len(call.own_response) > 0 for call in calls) < len(calls)
+
+
+@pytest.mark.parametrize("name", ["dart", "best"])
+def test_an_arm_in_the_browser_is_the_recipe_of_its_name(name: str):
+    """But for the end of training, the evaluations and the recipe's name, which all arms share."""
+    arm = load_recipe(Path("miniwob"), InTheBrowser.settings(name)).model_dump()
+    of_its_own = load_recipe(Path(name), list(InTheBrowser.common)).model_dump()
+    assert {key for key in arm if arm[key] != of_its_own[key]} == {"name"}
+    assert {claim.arm for claim in InTheBrowser.claims} | {"grpo"} == set(InTheBrowser.arms)
 
 
 def test_the_mean_of_a_learning_curve_is_over_tokens():

@@ -6,7 +6,7 @@ from benchmarks.decoupling import WORKLOADS
 from benchmarks.modes.modes import modes
 from benchmarks.modes.worlds import pretended
 from benchmarks.raw_results import RawResults
-from benchmarks.together.run import APART, APART_SYNCHRONOUS, POLICIES, TOGETHER, WAYS, Timed, measure
+from benchmarks.together.run import APART, APART_SYNCHRONOUS, POLICIES, TOGETHER, WAYS, Timed, measure, window
 from benchmarks.together.views import VIEWS
 
 WORKLOAD = WORKLOADS / "step_0_ms.json"
@@ -25,6 +25,17 @@ def test_ratios_are_taken_within_a_repetition(tmp_path):
     assert VIEWS["ratio_to_synchronous"](raw.file) == "4.00 (3.00 to 5.00)"
     assert VIEWS["repetitions"](raw.file) == "3"
     assert "| together | 1.00 | 50 % |" in VIEWS["table"](raw.file)
+
+
+def test_the_slower_policy_counts_and_the_first_step_and_those_after_the_last_do_not():
+    committed = {"solver": [10.0, 12.0, 14.0, 90.0], "reviewer": [11.0, 15.0, 19.0]}
+    assert window(committed, POLICIES, 3) == (10.0, 19.0, 4.0)
+
+
+@pytest.mark.parametrize("committed", [{"solver": [1.0, 2.0]}, {"solver": [1.0, 2.0], "reviewer": [1.0]}])
+def test_a_run_that_did_not_train_enough_has_no_time(committed):
+    with pytest.raises(ValueError, match="2 train steps of solver, reviewer were to be made"):
+        window(committed, POLICIES, 2)
 
 
 def test_each_policy_is_trained_once_in_every_way():

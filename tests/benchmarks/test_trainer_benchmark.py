@@ -50,7 +50,6 @@ def agree(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.campaign
 def test_the_bare_loop_and_the_trainer_compute_the_same_gradient(batch: Batch, ours: dict[str, torch.Tensor]) -> None:
     model = new_model()
     (sequences,) = bare.microbatches(prepared(batch))
@@ -74,7 +73,6 @@ class OneTurn(Turns):
 
 
 @pytest.mark.slow
-@pytest.mark.campaign
 def test_trl_and_the_trainer_compute_the_same_gradient(
     batch: Batch, ours: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:

@@ -1,6 +1,6 @@
 """Generation that failures threw away, from the spans of a worker and the kinds of its records."""
 
-from quartet.report.lost_generation import lost_generation_seconds
+from quartet.report.lost_generation import lost_generation
 from quartet.telemetry.record import Recorder
 from quartet.types import RolloutLease, Status
 from tests.ledger.samples import finish, plan, trajectory
@@ -21,13 +21,13 @@ def test_only_what_is_sampled_again_is_lost(ledger, clock):
         ledger.trajectories.append(retried, trajectory(retried.task, status=Status.ERROR_ENV), 3)
         ledger.trajectories.recycle(paused, trajectory(paused.task, status=Status.CANCELLED), 3)
         generate(dies)
-    assert lost_generation_seconds(ledger) == 10, "of the retried one; the last one is running"
+    assert lost_generation(ledger).waited == 10, "of the retried one; the last one is running"
     clock.now += 60
     ledger.rollouts.expire()
-    assert lost_generation_seconds(ledger) == 20
+    assert lost_generation(ledger).waited == 20
 
 
-def test_waiting_for_an_engine_that_cannot_be_reached_is_no_generation(ledger, clock):
+def test_waiting_for_an_engine_that_cannot_be_reached_is_no_answer(ledger, clock):
     """The worker waits 10 s for each answer; the engine computes the first one in 2 s and never receives the second
     request."""
     ledger.groups.admit(plan(rollouts=2))
@@ -45,4 +45,4 @@ def test_waiting_for_an_engine_that_cannot_be_reached_is_no_generation(ledger, c
                 clock.now += 10 - seconds
     clock.now += 60
     ledger.rollouts.expire()
-    assert lost_generation_seconds(ledger) == 2
+    assert lost_generation(ledger) == (20, 2)

@@ -16,7 +16,7 @@ from quartet.env.environment.bandit import BanditEnv
 from quartet.env.session_pool import SessionPool
 from quartet.errors import EngineError
 from quartet.report.check import check_ledger
-from quartet.report.lost_generation import lost_generation_seconds
+from quartet.report.lost_generation import lost_generation
 from quartet.report.totals import run_totals, status_counts
 from quartet.telemetry.records import read_records
 from quartet.types import Observation, Task
@@ -51,7 +51,7 @@ def test_the_attempt_after_a_killed_worker_samples_only_the_calls_that_are_missi
     bench = Bench(tmp_path, lambda request, index: "click left [1]")
     bench.now += 1e6
     assert bench.ledger.rollouts.expire() == 1
-    assert lost_generation_seconds(bench.ledger) == 0, "the journal keeps it for the next attempt"
+    assert lost_generation(bench.ledger).waited == 0, "the journal keeps it for the next attempt"
     assert asyncio.run(bench.worker.run_queued()) == 1
     assert asked(bench) == ["1.2/2", "1.2/3"]
     assert status_counts(bench.ledger) == {"completed": 1} and run_totals(bench.ledger).attempts == {"final": 1}
@@ -60,7 +60,7 @@ def test_the_attempt_after_a_killed_worker_samples_only_the_calls_that_are_missi
     bench.recorder.close()
     (metrics,) = read_records(bench.folder, "rollout")
     assert (metrics["continued_calls"], metrics["diverged"]) == (2, False)
-    assert lost_generation_seconds(bench.ledger) == 0
+    assert lost_generation(bench.ledger).waited == 0
     assert check_ledger(bench.ledger, max_lag=9).findings == []
     assert bench.ledger.journals.drop_finished() == 2 and not list((bench.folder / "journals").iterdir())
 
@@ -96,4 +96,4 @@ async def test_an_environment_that_responds_differently_gets_new_samples(tmp_pat
     bench.recorder.close()
     retried, final = read_records(bench.folder, "rollout")
     assert (retried["status"], final["diverged"], final["continued_calls"]) == ("error_engine", True, 0)
-    assert lost_generation_seconds(bench.ledger) > 0, "the two calls of the first attempt"
+    assert lost_generation(bench.ledger).waited > 0, "the two calls of the first attempt"

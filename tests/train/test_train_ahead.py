@@ -104,7 +104,7 @@ def crashed(run: Run) -> Trainer:
 
 
 @pytest.mark.parametrize(
-    "method", [ROUNDED, MERGED, *(pytest.param(one, marks=pytest.mark.campaign) for one in ({}, ADAPTER))]
+    "method", [{}, MERGED, *(pytest.param(one, marks=pytest.mark.campaign) for one in (ROUNDED, ADAPTER))]
 )
 def test_a_step_ahead_of_the_files_gives_the_weights_of_one_step_at_a_time(
     tmp_path: Path, recipe: RecipeBuilder, press: Press, claims: Claims, method: dict[str, Any]

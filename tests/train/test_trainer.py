@@ -299,10 +299,10 @@ ADAPTER_AND_CRITIC = ADAPTER | ACTOR_CRITIC | {"critic": "model"}
 @pytest.mark.parametrize(
     "method",
     [
+        {},
         ROUNDED,
         OWN_MODELS,
         ADAPTER_AND_CRITIC,
-        pytest.param({}, marks=pytest.mark.campaign),
         pytest.param(ROUNDED | ACTOR_CRITIC, marks=pytest.mark.campaign),
         pytest.param(ADAPTER, marks=pytest.mark.campaign),
         pytest.param(MERGED | ROUNDED, marks=pytest.mark.campaign),
@@ -381,8 +381,15 @@ def test_sparse_checkpoints_and_few_policies_leave_a_way_back(tmp_path: Path, re
     assert again.train_one() and again.version == 6
 
 
-@pytest.mark.parametrize("lost", ["policies/v000004_batch_000004", "trainer/step_000004_batch_000004"])
-@pytest.mark.parametrize("damage", ["missing", pytest.param("emptied", marks=pytest.mark.campaign)])
+@pytest.mark.parametrize(
+    ("damage", "lost"),
+    [
+        ("missing", "policies/v000004_batch_000004"),
+        ("emptied", "trainer/step_000004_batch_000004"),
+        pytest.param("missing", "trainer/step_000004_batch_000004", marks=pytest.mark.campaign),
+        pytest.param("emptied", "policies/v000004_batch_000004", marks=pytest.mark.campaign),
+    ],
+)
 def test_damage_to_the_newest_pair_leads_back_to_the_one_before(
     tmp_path: Path, recipe: RecipeBuilder, lost: str, damage: str
 ) -> None:
