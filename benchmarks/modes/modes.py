@@ -7,7 +7,7 @@ from quartet.config import Recipe
 from quartet.recipe.file import parse_recipe
 
 COUPLED, DECOUPLED, APRIL = "batch_synchronous", "rollout_wise", "april"
-ONE_STEP_OFF, ROLLART = "one_step_off", "rollart"
+ONE_STEP_OFF, ONE_VERSION, ROLLART = "one_step_off", "one version", "rollart"
 ROLLOUTS_PER_GROUP = 8
 
 
@@ -28,7 +28,7 @@ def modes(max_lag: int) -> dict[str, Overrides]:
 ROLLART_MODES: dict[str, Overrides] = {
     COUPLED: modes(1)[COUPLED],
     ONE_STEP_OFF: modes(1)[ONE_STEP_OFF],
-    "one version": modes(1)[DECOUPLED],
+    ONE_VERSION: modes(1)[DECOUPLED],
     ROLLART: {
         "admission": {"schedule": "rollout_wise", "max_lag": 1, "on_late": "drop"},
         "straggler": {"name": "redundancy", "extra_rollouts": 2},

@@ -16,11 +16,11 @@ import click
 import psutil
 
 from benchmarks.decoupling import WORKLOADS, rescale
+from benchmarks.modes.report import median_ratio
 from benchmarks.modes.start import ACTING, make_start
 from benchmarks.modes.worlds import pretended
 from benchmarks.raw_results import RawResults, require_commit, results_option
 from benchmarks.together.run import APART, APART_SYNCHRONOUS, TOGETHER, WAYS, Timed, measure
-from benchmarks.together.views import median_ratio
 
 
 @click.command()
@@ -70,8 +70,8 @@ def main(
                 runs[way].append(timed)
                 click.echo(f"{way:32} seed {seed}: {timed}", err=True)
     result = {
-        "ratio": median_ratio(runs[APART], runs[TOGETHER]),
-        "ratio_to_synchronous": median_ratio(runs[APART_SYNCHRONOUS], runs[TOGETHER]),
+        "ratio": median_ratio(runs[APART], runs[TOGETHER], "seconds_per_train_step"),
+        "ratio_to_synchronous": median_ratio(runs[APART_SYNCHRONOUS], runs[TOGETHER], "seconds_per_train_step"),
         "load_average_1min": round(psutil.getloadavg()[0], 2),
     }
     click.echo(json.dumps(result) if as_json else "\n".join(f"{key:24} {value}" for key, value in result.items()))

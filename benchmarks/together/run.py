@@ -60,6 +60,9 @@ def _run(chosen: Recipe, train_steps: int) -> Timed:
         watched = watch(chosen, Path(folder), train_steps=train_steps)
         with closing(Ledger.view(watched.run_dir)) as ledger:
             committed = _committed(ledger)
+    broken = {name: watched.summary[name] for name in ("lost", "trained_twice") if watched.summary[name]}
+    if broken:
+        raise ValueError(f"the run broke a promise, so its times say nothing: {broken}")
     began, ended, seconds = window(committed, chosen.trained_policies, train_steps)
     return Timed(
         seconds_per_train_step=seconds,
