@@ -37,7 +37,7 @@ class Expert:
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
         page = str(self._tokenizer.decode(request.prompt_ids))
-        sign = page.partition("heading ")[2].split("\n")[0].split("<")[0].strip()
+        sign = page.rpartition("heading ")[2].split("\n")[0].split("<")[0].strip()
         ids = self._tokenizer(f"click [{_CODES[sign]}]", add_special_tokens=False)["input_ids"]
         return GenerateResult(
             token_ids=ids, logprobs=[0.0] * len(ids), versions=[0] * len(ids), finish_reason=FinishReason.LENGTH

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from benchmarks.locks.start import make_start, start_chats, start_recipe
+from benchmarks.locks.start import Form, make_start, start_chats, start_recipe
 
 MADE_BY = "made_by.json"
 """File beside the policy: settings, examples, modules and libraries that made it, with hashes or versions."""
@@ -20,14 +20,14 @@ MODULES = (
 LIBRARIES = ("tokenizers", "torch", "transformers")
 
 
-def kept_start(folder: Path, suite: str) -> Path:
-    """Return the initial policy for the suite in `folder`, made there unless it is there.
+def kept_start(folder: Path, suite: str, form: Form = "turns") -> Path:
+    """Return the initial policy for the suite and the form of prompts in `folder`, made there unless it is there.
 
     Raises `click.ClickException` if something else made the policy: runs from another start cannot be compared.
     """
-    policy, record, made_by = folder.absolute() / "policy", folder / MADE_BY, _made_by(suite)
+    policy, record, made_by = folder.absolute() / "policy", folder / MADE_BY, _made_by(suite, form)
     if not policy.exists():
-        make_start(folder, suite)
+        make_start(folder, suite, form)
         record.write_bytes(msgspec.json.format(msgspec.json.encode(made_by)))
     elif others := _others(record, made_by):
         raise click.ClickException(
@@ -37,8 +37,8 @@ def kept_start(folder: Path, suite: str) -> Path:
     return policy
 
 
-def _made_by(suite: str) -> dict[str, str]:
-    chats, settings = msgspec.json.encode(start_chats(suite)), start_recipe(Path("/")).model_dump_json().encode()
+def _made_by(suite: str, form: Form) -> dict[str, str]:
+    chats, settings = msgspec.json.encode(start_chats(suite, form)), start_recipe(Path("/")).model_dump_json().encode()
     sources = {name: inspect.getsource(import_module(name)).encode() for name in MODULES}
     inputs = {"examples": chats, "settings": settings} | sources
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in inputs.items()}

@@ -9,12 +9,14 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from quartet.actions.taken import taken_action
 from quartet.env.environment.locks import LOCKS, observe, row, solution
+from quartet.policy.chat import Chat, exchanges
 from quartet.policy.examples import Example, pad
-from quartet.policy.prompt import turn_text
 from quartet.policy.renderer import Renderer
+from quartet.rollout.loop.base import AgentLoop
 from quartet.train.sft import learned_logits
-from quartet.types import Task
+from quartet.types import Task, Turn
 
 TASKS_PER_FAMILY = 8
 ALL = "all"
@@ -24,14 +26,16 @@ class Measure:
     """Measure of success: at temperature 1, a lock opens at the first try with the product of the probabilities that
     the policy gives to the right presses. Means are over tasks, `all` is over all families."""
 
-    def __init__(self, families: Sequence[str], first_seed: int, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(
+        self, families: Sequence[str], first_seed: int, tokenizer: PreTrainedTokenizerBase, loop: AgentLoop
+    ) -> None:
         renderer = Renderer(tokenizer)
         self._difficulties: list[str] = []  # one per task
         self._task_of_row: list[int] = []
         examples: list[Example] = []
         for family in families:
             for seed in islice(count(first_seed), TASKS_PER_FAMILY):
-                turns = solution_turns(Task(env="locks", family=family, seed=seed), renderer, tokenizer)
+                turns = solution_turns(Task(env="locks", family=family, seed=seed), renderer, loop)
                 self._task_of_row += [len(self._difficulties)] * len(turns)
                 self._difficulties.append(LOCKS[family].difficulty)
                 examples += turns
@@ -51,14 +55,21 @@ class Measure:
         return {difficulty: fmean(values) for difficulty, values in by_difficulty.items()} | {ALL: fmean(chances)}
 
 
-def solution_turns(task: Task, renderer: Renderer, tokenizer: PreTrainedTokenizerBase) -> list[Example]:
-    """Return prompt and right press of every step of an episode without mistakes.
+def solution_turns(task: Task, renderer: Renderer, loop: AgentLoop) -> list[Example]:
+    """Return prompt and right press of every step of an episode without mistakes, with the prompts of the loop.
 
     All presses have the same number of tokens.
     """
-    actions, examples = solution(task), []
-    for step, (sign, action) in enumerate(zip(row(task), actions, strict=True)):
-        prompt = renderer.start(turn_text(observe(task, sign), actions[:step]))
-        response = tokenizer(action, add_special_tokens=False)["input_ids"]
-        examples.append(Example([*prompt, *response], [False] * len(prompt) + [True] * len(response)))
-    return examples
+    turns = [
+        Turn(observation=observe(task, sign), call_index=step, response=press, actions=[taken_action(press)])
+        for step, (sign, press) in enumerate(zip(row(task), solution(task), strict=True))
+    ]
+    conversations = [[*exchanges(Chat(messages), renderer)] for messages in loop.chats(turns)]
+    last = [exchange for of_chat in conversations for exchange in of_chat[-1:]]
+    presses = last if len(conversations) > 1 else conversations[0]  # one conversation has all presses
+    return [_example(exchange.prompt_ids, exchange.response_ids[:-1]) for exchange in presses]
+
+
+def _example(prompt: list[int], press: list[int]) -> Example:
+    """Return a press without the end token, which rollouts do not sample."""
+    return Example([*prompt, *press], [False] * len(prompt) + [True] * len(press))

@@ -21,8 +21,10 @@ from quartet.manager.evaluation import admit_evaluation
 from quartet.manager.manager import DataManager
 from quartet.policy.renderer import Renderer
 from quartet.policy.tokenizer_files import load_tokenizer
+from quartet.registry import build
 from quartet.report.totals import run_totals
 from quartet.rollout.client import Model
+from quartet.rollout.loop.base import AgentLoop
 from quartet.rollout.worker import RolloutWorker
 from quartet.telemetry.presence import Presence
 from quartet.telemetry.record import Recorder
@@ -100,6 +102,11 @@ def borrowed_turns(ledger: Ledger) -> int:
         return connection.execute(query).scalar_one()
 
 
+def loop_of(recipe: Recipe) -> AgentLoop:
+    """Return the recipe's agent loop."""
+    return build(recipe.rollout.loop, build(recipe.rollout.history))
+
+
 class House:
     """The four modules. All rollouts of a phase run concurrently; no rollout runs while the trainer trains."""
 
@@ -113,7 +120,8 @@ class House:
         presence = Presence(ledger.modules, "worker")
         self._worker = RolloutWorker(recipe, ledger, models, self._pool, self._recorder, presence)
         self._trainer = Trainer(recipe, ledger, run_dir, self._recorder, Presence(ledger.modules, "trainer"))
-        self._measure = Measure(suite_families(recipe.env), recipe.evaluation.first_seed, self._tokenizer)
+        families, loop = suite_families(recipe.env), loop_of(recipe)
+        self._measure = Measure(families, recipe.evaluation.first_seed, self._tokenizer, loop)
 
     async def fill_pool(self) -> None:
         """Store the expert's successes in the success pool."""

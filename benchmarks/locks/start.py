@@ -3,13 +3,16 @@
 It imitates random presses, in which every button of a lock is pressed equally often whatever the sign. It also imitates
 practice signs, which are in no lock and have one right button each. So it attends to the sign, and is uniform over the
 buttons of every sign. Of the suites it knows only the words.
+
+It reads turns of one message each, or conversations (`Form`).
 """
 
 import asyncio
 import json
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from msgspec import convert
@@ -18,17 +21,20 @@ from benchmarks.locks.demonstrations import demonstrate, write_chats
 from quartet.config import Recipe
 from quartet.env.environment.locks import JAMMED, LOCKS, ROOMS, SUITES, buttons
 from quartet.ledger import Ledger
-from quartet.policy.chat import Chat
-from quartet.policy.examples import chat_example, pad
+from quartet.part import NoSettings
+from quartet.policy.chat import Chat, exchanges
+from quartet.policy.examples import Example, pad
 from quartet.policy.load import load_policy
 from quartet.policy.make import make_policy
 from quartet.policy.prompt import turn_text
 from quartet.policy.renderer import Renderer
 from quartet.policy.tokenizer_files import load_tokenizer
 from quartet.recipe.file import parse_recipe
+from quartet.rollout.history.all import AllHistory
+from quartet.rollout.history.compressed import CompressedHistory
 from quartet.telemetry.record import Recorder
 from quartet.train.sft import learned_logits, run_sft
-from quartet.types import GroupMember, Observation
+from quartet.types import GroupMember, Observation, Turn
 
 STARTS = (("locks", "locks-2"), ("locks-late", "locks-first"))
 """Suites whose words one initial policy knows. A further suite gets a start of its own, so that the policies of
@@ -45,27 +51,34 @@ LEAST_PRACTICE = 0.95
 """Minimum mean probability of the right button on practice signs. With twice the learning rate it was 0.2: such a
 policy ignores the sign, and plain GRPO learns nothing from it."""
 DEMONSTRATION_COPIES = 480
-PlainChat = dict[str, list[dict[str, str]]]
+MOST_TURNS = 8
+"""Number of turns of the longest conversation that a start imitates."""
+Form = Literal["turns", "conversations"]
+"""Prompts that a start reads: those of the loop `latest`, or those of the loop `screens` with all pages and with
+placeholders for all but the newest one."""
+PlainChat = dict[str, Any]
 """A chat as JSON has it."""
+Press = tuple[str, int]
+"""A sign and a button to press."""
 Starts = dict[tuple[str, bool], str]
 """Policy folder by suite, and by whether the policy has imitated the suite's demonstrations."""
 
 
-def make_start(folder: Path, suite: str = "locks") -> Path:
+def make_start(folder: Path, suite: str = "locks", form: Form = "turns") -> Path:
     """Make the tokenizer and the trained model in `folder`, and return the policy's folder. It knows the words of the
-    `suite`. The result is deterministic.
+    `suite`, and reads prompts of the `form`. The result is deterministic.
 
     Raises `RuntimeError` if the policy does not tell signs apart.
     """
-    recipe, chats = start_recipe(folder), start_chats(suite)
+    recipe, chats = start_recipe(folder), start_chats(suite, form)
     folder.mkdir(parents=True, exist_ok=True)
     Path(recipe.sft.data).write_text("".join(json.dumps(chat) + "\n" for chat in chats))
     texts = [message["content"] for chat in chats for message in chat["messages"]]
     make_policy(texts, recipe.model.path, vocab_size=1024, hidden_size=32, num_layers=1, num_heads=2, seed=0)
     run_sft(recipe)
     policy = Path(recipe.sft.output)
-    practised = {sign: press for sign, press, _ in _examples(suite) if sign in PRACTICE}
-    if (chance := practice_success(policy, practised)) < LEAST_PRACTICE:
+    practised = [(sign, press) for sign, press in dict(_presses(suite)[0]).items() if sign in PRACTICE]
+    if (chance := practice_success(policy, chats_of(practised, form, random.Random("practice")))) < LEAST_PRACTICE:
         raise RuntimeError(
             f"the start presses the right button of a practice sign with probability {chance:.2f}, "
             f"not {LEAST_PRACTICE}: choose another LEARNING_RATE or more STEPS"
@@ -74,21 +87,39 @@ def make_start(folder: Path, suite: str = "locks") -> Path:
 
 
 @torch.inference_mode()
-def practice_success(policy: Path, practised: dict[str, int]) -> float:
-    """Return the mean probability of the right button over practice signs, on pages that were never imitated."""
+def practice_success(policy: Path, chats: Sequence[PlainChat]) -> float:
+    """Return the mean probability of the last answers of chats, which were never imitated."""
     model, tokenizer, _ = load_policy(policy)
-    draw, renderer = random.Random("practice"), Renderer(tokenizer)
-    chats = [convert(_chat(sign, press, draw), Chat) for sign, press in practised.items()]
-    pad_id = tokenizer.pad_token_id
-    batch = pad([chat_example(chat, renderer) for chat in chats], pad_id if isinstance(pad_id, int) else 0)
+    renderer, pad_id = Renderer(tokenizer), tokenizer.pad_token_id
+    answers = [[*exchanges(convert(chat, Chat), renderer)][-1] for chat in chats]
+    examples = [
+        Example([*one.prompt_ids, *one.response_ids], [False] * len(one.prompt_ids) + [True] * len(one.response_ids))
+        for one in answers
+    ]
+    batch = pad(examples, pad_id if isinstance(pad_id, int) else 0)
     logits_NV, targets_N = learned_logits(model, batch)
     logprobs_N = logits_NV.log_softmax(-1).gather(1, targets_N[:, None])[:, 0]
     return logprobs_N.reshape(len(chats), -1).sum(1).exp().mean().item()
 
 
-def start_chats(suite: str) -> list[PlainChat]:
+def start_chats(suite: str, form: Form = "turns") -> list[PlainChat]:
     """Return the chats that a start for the suite imitates."""
-    return [_chat(*example) for example in _examples(suite)]
+    presses, draw = _presses(suite)
+    if form == "conversations":
+        draw.shuffle(presses)
+    return chats_of(presses, form, draw)
+
+
+def chats_of(presses: Sequence[Press], form: Form, draw: random.Random) -> list[PlainChat]:
+    """Return chats with all these presses; the generator draws the rest of the pages."""
+    if form == "turns":
+        return [_chat(sign, press, draw) for sign, press in presses]
+    chats, left = list[PlainChat](), [*presses]
+    while left:
+        turns = draw.randint(1, MOST_TURNS)
+        chats += _conversations(left[:turns], draw)
+        left = left[turns:]
+    return chats
 
 
 def start_recipe(folder: Path) -> Recipe:
@@ -134,14 +165,33 @@ def imitation(policy: Path, data: Path, output: Path, *, steps: int, learning_ra
     return parse_recipe(recipe, "benchmarks/locks/start.py")
 
 
-def _examples(suite: str) -> list[tuple[str, int, random.Random]]:
-    """Return examples: sign, button to press, and the random generator of the rest of the page."""
+def _presses(suite: str) -> tuple[list[Press], random.Random]:
+    """Return signs with the buttons to press, and the random generator of the rest of the pages."""
     draw, suites = random.Random("start"), next(suites for suites in STARTS if suite in suites)
     families = [family for one in suites for family in SUITES[one]]
     counts = {sign: count for family in families for sign, count in buttons(family).items()} | {JAMMED: MOST_BUTTONS}
     uniform = [(sign, press) for sign, count in counts.items() for press in range(1, count + 1)]
     practised = [(sign, draw.randint(1, MOST_BUTTONS)) for sign in PRACTICE]
-    return [(sign, press, draw) for sign, press in [*uniform * COPIES, *practised * PRACTICE_COPIES]]
+    return [*uniform * COPIES, *practised * PRACTICE_COPIES], draw
+
+
+def _conversations(presses: Sequence[Press], draw: random.Random) -> Iterator[PlainChat]:
+    """Yield the conversation of these presses with all pages, and one per press with placeholders for earlier pages.
+
+    Of the former all presses are learned, of the latter the last one.
+    """
+    goal = f"Open {draw.choice(ROOMS)}."
+    turns = [
+        Turn(observation=Observation(goal=goal, text=f"heading {sign}"), call_index=n, response=f"click [{press}]")
+        for n, (sign, press) in enumerate(presses)
+    ]
+    for history in (AllHistory(NoSettings()), CompressedHistory(CompressedHistory.Settings())):
+        conversations = history.chats(turns)
+        for number, messages in enumerate(conversations):
+            yield {
+                "messages": [{"role": one.role, "content": one.content} for one in messages],
+                "unlearned": [*range(number)] if len(conversations) > 1 else [],
+            }
 
 
 def _chat(sign: str, press: int, draw: random.Random) -> PlainChat:

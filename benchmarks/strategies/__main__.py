@@ -11,12 +11,13 @@ speed. Experiments in a browser are described in their files.
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
 
 from benchmarks.learning_experiments import find
+from benchmarks.learning_experiments.base import Experiment
 from benchmarks.learning_experiments.runner import measure, seed_range
 from benchmarks.locks.kept_start import kept_start
 from benchmarks.raw_results import results_option
@@ -38,8 +39,8 @@ from benchmarks.strategies.views import summary
 @click.option(
     "--starts",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of initial policies, one per suite. Those that it lacks are made there, and those that other code or "
-    "settings made are refused; default: all are made anew.",
+    help="Folder of initial policies, one per suite and form of prompts. Those that it lacks are made there, and those "
+    "that other code or settings made are refused; default: all are made anew.",
 )
 @results_option
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON line.")
@@ -47,24 +48,24 @@ def main(names: Sequence[str], seeds: str, jobs: int, starts: Path | None, resul
     """Compare methods with plain GRPO, and print whether their claims hold."""
     numbers = seed_range(seeds, results)
     with tempfile.TemporaryDirectory() as temporary:
-        suites = {name: _suite(name) for name in names or NAMES}
-        folder = starts or Path(temporary)
-        settings = {
-            suite: [f"model.path={kept_start(folder / suite, suite)}"] if suite else [] for suite in {*suites.values()}
-        }
+        chosen = {name: find(name, "strategies") for name in names or NAMES}
+        policies = _initial_policies(chosen.values(), starts or Path(temporary))
         reports = {
-            name: summary(measure(name, "strategies", numbers, jobs, results, settings[suite]))
-            for name, suite in suites.items()
+            name: summary(measure(name, "strategies", numbers, jobs, results, policies.get(experiment, [])))
+            for name, experiment in chosen.items()
         }
     if as_json:
         alone = reports[names[0]] if len(names) == 1 else {}
         click.echo(json.dumps(alone | {"methods": reports}))
 
 
-def _suite(name: str) -> str:
-    """Return the suite of `locks` from whose start a method is trained; empty if it has a table of probabilities."""
-    experiment = find(name, "strategies")
-    return experiment.suite if issubclass(experiment, Strategy) else ""
+def _initial_policies(experiments: Iterable[type[Experiment]], folder: Path) -> dict[type[Experiment], list[str]]:
+    """Return the setting of the initial policy of each experiment on `locks`; a table of probabilities has none."""
+    return {
+        one: [f"model.path={kept_start(folder / f'{one.suite}-{one.form}', one.suite, one.form)}"]
+        for one in experiments
+        if issubclass(one, Strategy)
+    }
 
 
 if __name__ == "__main__":

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
-from benchmarks.locks.run import run
+from benchmarks.locks.run import Result, run
+from benchmarks.locks.start import Form
 from benchmarks.locks.statistics import area
 from benchmarks.locks.variants import grpo_with
+from quartet.config import Recipe
 
 
 class Strategy(Experiment):
@@ -28,12 +30,14 @@ class Strategy(Experiment):
     }
     suite: ClassVar[str] = "locks"
     """Suite of the environment `locks`."""
+    form: ClassVar[Form] = "turns"
+    """Prompts that the initial policy reads."""
     budget_tokens = 20_000
 
     def run(self, settings: Settings, seed: int) -> Measured:
         recipe = grpo_with([*settings, f"env.suite={self.suite}", f"seed={seed}"])
         with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
-            result = run(recipe, Path(folder) / "run", self.budget_tokens)
+            result = self.result(recipe, Path(folder) / "run")
         figures = {
             "area": area(result),
             "end": result.success["all"],
@@ -42,6 +46,10 @@ class Strategy(Experiment):
             "environment_steps": result.turns,
         }
         return Measured(figures=figures, tokens=result.tokens)
+
+    def result(self, recipe: Recipe, run_dir: Path) -> Result:
+        """Train an arm in `run_dir` until its budget is spent, and evaluate it."""
+        return run(recipe, run_dir, self.budget_tokens)
 
 
 def higher(text: str, arm: str, against: str, figure: str = "area") -> Claim:

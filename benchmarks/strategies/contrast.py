@@ -1,6 +1,6 @@
-"""Training until a budget of tokens is spent, on groups with different rewards."""
+"""Training until a budget of tokens is spent, on groups with different rewards or answers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct, field
@@ -17,7 +17,7 @@ class Course(Struct):
     points: list[Mapping[str, float]] = field(default_factory=list)
     """Measured values by name."""
     mixed: list[bool] = field(default_factory=list)
-    """Whether the rewards of a group differed, for each group."""
+    """Whether a group could be trained, since its rewards or answers differed, for each group."""
 
     def mean(self, name: str) -> float:
         """Return the mean of a value over the run's tokens."""
@@ -28,22 +28,28 @@ class Course(Struct):
         return float(self.points[-1][name])
 
 
+def rewards_differ(members: Sequence[GroupMember]) -> bool:
+    """Return whether a group has two different rewards."""
+    return len({member.trajectory.reward for member in members}) > 1
+
+
 def train_on_contrast(
     policy: TablePolicy,
     budget_tokens: int,
     group: Callable[[], list[GroupMember]],
     measure: Callable[[], Mapping[str, float]],
+    differ: Callable[[Sequence[GroupMember]], bool] = rewards_differ,
 ) -> Course:
     """Train batches of groups until `budget_tokens` were generated, and measure before the first and after each.
 
-    Groups with equal rewards are not trained, and a batch without any other is no train step.
+    Groups for which `differ` is false are not trained, and a batch without any other is no train step.
     """
     course = Course([policy.tokens], [measure()])
     while policy.tokens < budget_tokens:
         groups = [group() for _ in range(policy.recipe.train.groups_per_batch)]
-        mixed = [len({member.trajectory.reward for member in members}) > 1 for members in groups]
+        mixed = [differ(members) for members in groups]
         if any(mixed):
-            policy.train_now([members for members, differ in zip(groups, mixed, strict=True) if differ])
+            policy.train_now([members for members, differs in zip(groups, mixed, strict=True) if differs])
         course.tokens.append(policy.tokens)
         course.points.append(measure())
         course.mixed += mixed

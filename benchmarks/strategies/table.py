@@ -7,7 +7,7 @@ and optimizer are those of a real run. Engine, environment and ledger are left o
 import random
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import ClassVar
 
@@ -51,7 +51,7 @@ class Pages(Table):
         """Play a rollout whose first presses are `shared` with its parent, or whose pages are guided ones."""
         success, seen = True, list[tuple[int, int]]()
         for turn in range(self.chances_QT.shape[1]):
-            episode.show(self.page(task, turn) + self._pages * guided)
+            episode.show(self.shown(task, turn, guided=guided, right=success))
             if turn < len(shared):
                 episode.say([shared[turn]], [0.0], 0)
                 episode.tokens -= 1
@@ -72,6 +72,10 @@ class Pages(Table):
             for turn, (page, press) in zip(trajectory.turns, seen, strict=True)
         ]
         return replace(trajectory, turns=turns)
+
+    def shown(self, task: int, turn: int, *, guided: bool, right: bool) -> int:
+        """Return the token of the page that a rollout reads, after presses that were all right or not."""
+        return self.page(task, turn) + self._pages * guided
 
     def page(self, task: int, turn: int) -> int:
         """Return the token of a page."""
@@ -186,6 +190,12 @@ class Manager:
         return replace(_NOTHING, outcomes=outcomes, rollouts=countable, successes=successes)
 
 
+def draws_of(world: Pages, policy: TablePolicy, seed: int) -> Callable[[], list[GroupMember]]:
+    """Return a function that plays a group of a task drawn uniformly."""
+    manager, draw = Manager(world, policy, seed), random.Random(f"tasks {seed}")
+    return lambda: manager.group(draw.randrange(len(world.chances_QT)))
+
+
 def _family(task: int) -> str:
     return f"task {task}"
 
@@ -217,11 +227,10 @@ class TableStrategy(Experiment):
     def run(self, settings: Settings, seed: int) -> Measured:
         world = self.world(seed)
         policy = TablePolicy(world, settings, seed)
-        manager, draw = Manager(world, policy, seed), random.Random(f"tasks {seed}")
         course = train_on_contrast(
             policy,
             self.budget_tokens,
-            lambda: manager.group(draw.randrange(len(world.chances_QT))),
+            draws_of(world, policy, seed),
             lambda: {"success": world.successes(policy).mean()},
         )
         return Measured(figures=self.measured(world, policy, course), tokens=policy.tokens)

@@ -1,6 +1,8 @@
 """The curation benchmark: its statistics against numbers worked out by hand, and that a run keeps to its budget."""
 
+import asyncio
 import json
+from contextlib import closing
 from itertools import product
 from pathlib import Path
 
@@ -9,10 +11,11 @@ import torch
 from click.testing import CliRunner
 
 from benchmarks.curation import main
-from benchmarks.locks.demonstrations import SEEDS_PER_FAMILY, tasks
+from benchmarks.locks.demonstrations import SEEDS_PER_FAMILY, demonstrate, tasks
+from benchmarks.locks.imitate import imitate
 from benchmarks.locks.measure import TASKS_PER_FAMILY, Measure, solution_turns
 from benchmarks.locks.report import Goal
-from benchmarks.locks.run import Result, run
+from benchmarks.locks.run import Result, loop_of, run
 from benchmarks.locks.statistics import area, compare, interval, ratio_of_means
 from benchmarks.locks.variants import CONDITIONS, GRPO, VARIANTS, recipe_of
 from benchmarks.raw_results import RawResults
@@ -22,8 +25,10 @@ from quartet.ledger import Ledger
 from quartet.policy.load import load_policy
 from quartet.policy.make import make_policy
 from quartet.policy.renderer import Renderer
+from quartet.policy.tokenizer_files import load_tokenizer
 from quartet.recipe.file import changed_settings, load_recipe
 from quartet.report.totals import run_totals
+from quartet.telemetry.record import Recorder
 from quartet.types import Task
 
 pytestmark = pytest.mark.slow
@@ -148,20 +153,52 @@ def untrained(tmp_path_factory) -> Path:
 def test_a_measure_is_the_product_of_the_presses_probabilities(untrained):
     """Scored one by one with the plain model, over the same held-out tasks."""
     model, tokenizer, _ = load_policy(untrained)
-    first_seed = Evaluation().first_seed
+    first_seed, loop = Evaluation().first_seed, loop_of(recipe_of([], suite="locks", policy=str(untrained), seed=0))
     chances = []
     for seed in range(first_seed, first_seed + TASKS_PER_FAMILY):
         for family in families("locks"):
             total = 0.0
-            for example in solution_turns(Task(env="locks", family=family, seed=seed), Renderer(tokenizer), tokenizer):
+            for example in solution_turns(Task(env="locks", family=family, seed=seed), Renderer(tokenizer), loop):
                 ids = torch.tensor([example.token_ids])
                 logprobs = model(input_ids=ids).logits[0].log_softmax(-1)
                 learned = [i for i, flag in enumerate(example.learned) if flag]
                 assert tokenizer.decode([example.token_ids[i] for i in learned]).startswith("click [")
                 total += sum(logprobs[i - 1, example.token_ids[i]].item() for i in learned)
             chances.append(torch.tensor(total).exp().item())
-    measured = Measure(families("locks"), first_seed, tokenizer)(model)
+    measured = Measure(families("locks"), first_seed, tokenizer, loop)(model)
     assert measured["all"] == pytest.approx(sum(chances) / len(chances), rel=1e-3)
+
+
+LATEST, ALL, COMPRESSED = (
+    ["rollout.loop=latest"],
+    ["rollout.loop=screens", "engine.max_context_tokens=1024"],
+    ["rollout.loop=screens", "rollout.history=compressed", "engine.max_context_tokens=1024"],
+)
+
+
+@pytest.mark.parametrize("options", [LATEST, ALL, COMPRESSED])
+def test_measured_prompts_are_those_of_rollouts(tmp_path, untrained, options):
+    """The expert's rollouts, whose presses are all right."""
+    recipe = recipe_of(options, suite="locks", policy=str(untrained), seed=0)
+    tokenizer, recorder = load_tokenizer(untrained), Recorder(tmp_path, "expert")
+    with closing(Ledger.create(tmp_path / "run")) as ledger, closing(recorder):
+        shown = asyncio.run(demonstrate(recipe, ledger, tokenizer, recorder))
+    for member in shown:
+        presses = solution_turns(member.trajectory.task, Renderer(tokenizer), loop_of(recipe))
+        sampled = [[*call.prompt_ids, *call.response_ids] for call in member.trajectory.calls]
+        assert [press.token_ids for press in presses] == sampled
+        assert [sum(press.learned) for press in presses] == [len(c.response_ids) for c in member.trajectory.calls]
+
+
+def test_imitation_raises_the_measured_success(tmp_path, untrained):
+    options = ["sft.learning_rate=1e-2", "sft.tokens_per_batch=2048"]
+    recipe = recipe_of(options, suite="locks", policy=str(untrained), seed=0)
+    found = imitate(recipe, tmp_path, 2000)
+    tokens = [tokens for tokens, _ in found.curve]
+    assert tokens[0] == 0 and tokens == sorted(tokens) and tokens[-1] == found.tokens == 2000
+    first, last = (success["all"] for _, success in (found.curve[0], found.curve[-1]))
+    assert last > 10 * first
+    assert set(found.success) == {"easy", "medium", "hard", "all"}, "the policy was evaluated"
 
 
 @pytest.mark.parametrize("demonstrations", [False, True])

@@ -1,6 +1,7 @@
 """Experiments on strategies: valid arms, a summary that says what was measured, figures of a real run."""
 
 import math
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from benchmarks.strategies.best_locks import LOWEST_SUCCESS
 from benchmarks.strategies.best_miniwob import Main as InTheBrowser
 from benchmarks.strategies.best_miniwob import mean_success
 from benchmarks.strategies.contrast import Course, train_on_contrast
+from benchmarks.strategies.ettrl import label_is_right
 from benchmarks.strategies.table import Manager
 from benchmarks.strategies.views import result, summary
 from quartet.ledger import Ledger
@@ -109,6 +111,31 @@ def test_a_table_measures_every_figure(name: str, arm: str):
     assert set(measured.figures) == set(experiment.figures)
     assert all(0 <= value <= 1 for value in measured.figures.values())
     assert 150 <= measured.tokens < 1200, "up to one batch more"
+
+
+@pytest.mark.parametrize("name", ["ettrl", "ettrl_lost"])
+def test_votes_of_forks_cost_less_and_a_label_is_the_most_frequent_answer(name: str):
+    experiment = find(name, "strategies")()
+    experiment.budget_tokens = 100
+    measured = experiment.run(experiment.settings("forks"), 0)
+    assert set(measured.figures) == set(experiment.figures)
+    assert all(0 <= value <= 1 for value in measured.figures.values())
+    world = experiment.world(0)
+    policy = TablePolicy(world, experiment.settings("forks"), 0)
+    members = Manager(world, policy, 0).group(0)
+    assert len(members) == 12 * (1 + 2 * 2)
+    assert policy.tokens < 6 * 60, "presses before a fork are sampled once"
+    answers = Counter(member.trajectory.turns[-1].actions[-1].canonical for member in members)
+    right = " ".join([str(world.right[0])] * 6)
+    assert sum(member.trajectory.success for member in members) == answers[right]
+    assert label_is_right(members) == (answers.most_common(1)[0][0] == right)
+
+
+def test_a_rollout_loses_the_thread_with_its_first_wrong_press():
+    world = find("ettrl_lost", "strategies")().world(0)
+    pages = world.chances_QT.size
+    assert world.shown(2, 3, guided=False, right=True) == world.page(2, 3)
+    assert world.shown(2, 3, guided=False, right=False) == world.page(2, 3) + pages
 
 
 @pytest.mark.parametrize(
