@@ -19,9 +19,8 @@ from quartet.engine.base import Engine, GenerateRequest, GenerateResult
 from quartet.engine.torch_engine import open_torch
 from quartet.policy.load import load_policy, save_policy
 from quartet.policy.renderer import Renderer
-from quartet.registry import build
 from quartet.rollout.client import ModelClient
-from quartet.rollout.loop.base import AgentLoop, Limits
+from quartet.rollout.loop.base import Limits, loop_of
 from quartet.train.assign import credits_of
 from quartet.train.packing.sight import Sight
 from quartet.train.step import Learner
@@ -176,11 +175,6 @@ class Memory:
         limits = Limits(max_turns=self._turns, max_tokens=self._recipe.rollout.max_tokens, timeout_seconds=600.0)
         (trajectory,) = await self.loop.run(task, session, {"main": model}, limits)
         return trajectory
-
-
-def loop_of(recipe: Recipe) -> AgentLoop:
-    """Return the agent loop with the recipe's history."""
-    return build(recipe.rollout.loop, build(recipe.rollout.history))
 
 
 def generated_tokens(groups: Sequence[Group]) -> int:

@@ -19,13 +19,13 @@ from benchmarks.learning_experiments.colours import (
     RGB,
     Memory,
     generated_tokens,
-    loop_of,
     mean_reward,
     temporary_folder,
 )
 from quartet.config import Recipe
 from quartet.policy.make_vision import make_vision_policy
 from quartet.recipe.file import apply_override, parse_recipe
+from quartet.rollout.loop.base import loop_of
 
 SLIDING, INTERVAL = "sliding", "interval"
 TURNS = 20

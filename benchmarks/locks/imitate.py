@@ -1,51 +1,60 @@
 """Supervised imitation of the expert's recorded presses, as a control for learning from the same recordings."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from msgspec.structs import replace
 from transformers import PreTrainedTokenizerBase
 
-from benchmarks.locks.measure import Measure, solution_turns
+from benchmarks.locks.measure import Measure, padding_id, solution_turns
 from benchmarks.locks.offline import TRAINING_ROWS
-from benchmarks.locks.run import Result, loop_of, run
+from benchmarks.locks.run import Result, evaluate
 from quartet.config import Recipe
 from quartet.env import suite_families
-from quartet.policy.examples import Example, batches
+from quartet.policy.examples import Example, TokenBatch, pad
 from quartet.policy.load import load_policy, save_policy
 from quartet.policy.renderer import Renderer
-from quartet.rollout.loop.base import AgentLoop
-from quartet.train.sft import DEMONSTRATIONS, Lesson, SftTrainer
+from quartet.rollout.loop.base import AgentLoop, loop_of
+from quartet.train.sft import DEMONSTRATIONS, SftTrainer
 from quartet.types import Task
 
-TOKENS_PER_PRESS = 2
+PRESSES_PER_BATCH = 32
+"""As many responses as a train step of plain GRPO has rollouts."""
 
 
 def imitate(recipe: Recipe, folder: Path, budget_tokens: int) -> Result:
-    """Train on the right presses until `budget_tokens` of them were imitated, then evaluate.
+    """Take `sft.steps` optimizer steps on right presses, then evaluate.
 
-    The result has the imitated tokens in place of generated ones, and no counts of training.
+    The result has the imitated tokens in place of generated ones; no rollouts are trained. Raise `ValueError` unless
+    the steps have `budget_tokens` tokens of presses, up to one batch more.
     """
+    started = time.process_time()
     model, tokenizer, _ = load_policy(recipe.model.path)
     families, loop = suite_families(recipe.env), loop_of(recipe)
     measure = Measure(families, recipe.evaluation.first_seed, tokenizer, loop)
-    lessons = _lessons(_presses(families, tokenizer, loop), tokenizer, recipe, budget_tokens)
-    curve, imitated = [(0, measure(model))], 0
-    paced = with_settings(recipe, sft={"steps": len(lessons)})
-    for (_, batch), _ in zip(lessons, SftTrainer(model, paced).run(iter(lessons)), strict=True):
-        imitated += TOKENS_PER_PRESS * len(batch.ids_BT)
-        curve.append((min(imitated, budget_tokens), measure(model)))
+    drawn = _batches(_presses(families, tokenizer, loop), padding_id(tokenizer), recipe.seed)
+    batches = [next(drawn) for _ in range(recipe.sft.steps)]
+    curve, tokens = [(0, measure(model))], 0
+    steps = SftTrainer(model, recipe).run((DEMONSTRATIONS, batch) for batch in batches)
+    for batch, _ in zip(batches, steps, strict=True):
+        tokens += int(batch.learned_BT.sum())
+        curve.append((min(tokens, budget_tokens), measure(model)))
+    if not budget_tokens <= tokens <= budget_tokens + tokens / len(batches):
+        raise ValueError(f"{recipe.sft.steps} steps imitate {tokens} tokens, not {budget_tokens}: change sft.steps")
     save_policy(model.eval(), tokenizer, folder / "imitated")
-    evaluated = run(with_settings(recipe, model={"path": str(folder / "imitated")}), folder / "run", 0)
-    return replace(evaluated, curve=curve, tokens=budget_tokens, groups=0, trained_groups=0, turns=0)
-
-
-def with_settings(recipe: Recipe, **sections: Mapping[str, Any]) -> Recipe:
-    """Return the recipe with other settings in some sections."""
-    changed = {name: getattr(recipe, name).model_copy(update=settings) for name, settings in sections.items()}
-    return recipe.model_copy(update=changed)
+    imitated = recipe.model_copy(update={"model": recipe.model.model_copy(update={"path": str(folder / "imitated")})})
+    return Result(
+        curve=curve,
+        success=evaluate(imitated, folder / "run"),
+        tokens=budget_tokens,
+        rollouts=0,
+        turns=0,
+        groups=0,
+        trained_groups=0,
+        train_steps=0,
+        cpu_seconds=time.process_time() - started,
+    )
 
 
 def _presses(families: Sequence[str], tokenizer: PreTrainedTokenizerBase, loop: AgentLoop) -> list[Example]:
@@ -54,14 +63,11 @@ def _presses(families: Sequence[str], tokenizer: PreTrainedTokenizerBase, loop: 
     return [press for task in tasks for press in solution_turns(task, renderer, loop)]
 
 
-def _lessons(
-    presses: list[Example], tokenizer: PreTrainedTokenizerBase, recipe: Recipe, budget_tokens: int
-) -> list[Lesson]:
-    """Return the batches that have `budget_tokens` tokens of presses together, up to one batch more."""
-    pad_id = tokenizer.pad_token_id if isinstance(tokenizer.pad_token_id, int) else 0
-    drawn = batches(presses, recipe.sft.tokens_per_batch, pad_id, np.random.default_rng(recipe.seed))
-    lessons, tokens = list[Lesson](), 0
-    while tokens < budget_tokens:
-        lessons.append((DEMONSTRATIONS, next(drawn)))
-        tokens += TOKENS_PER_PRESS * len(lessons[-1][1].ids_BT)
-    return lessons
+def _batches(presses: Sequence[Example], pad_id: int, seed: int) -> Iterator[TokenBatch]:
+    """Yield batches of equally many presses without end, in an order that is random in every epoch."""
+    draw, left = np.random.default_rng(seed), list[int]()
+    while True:
+        while len(left) < PRESSES_PER_BATCH:
+            left += draw.permutation(len(presses)).tolist()
+        yield pad([presses[index] for index in left[:PRESSES_PER_BATCH]], pad_id)
+        left = left[PRESSES_PER_BATCH:]

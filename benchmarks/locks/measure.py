@@ -39,8 +39,7 @@ class Measure:
                 self._task_of_row += [len(self._difficulties)] * len(turns)
                 self._difficulties.append(LOCKS[family].difficulty)
                 examples += turns
-        pad_id = tokenizer.pad_token_id
-        self._batch = pad(examples, pad_id if isinstance(pad_id, int) else 0)
+        self._batch = pad(examples, padding_id(tokenizer))
 
     @torch.inference_mode()
     def __call__(self, model: PreTrainedModel) -> dict[str, float]:
@@ -58,18 +57,26 @@ class Measure:
 def solution_turns(task: Task, renderer: Renderer, loop: AgentLoop) -> list[Example]:
     """Return prompt and right press of every step of an episode without mistakes, with the prompts of the loop.
 
-    All presses have the same number of tokens.
+    A history has one conversation with all turns, or one for each turn, which ends with its press. All presses have the
+    same number of tokens.
     """
     turns = [
         Turn(observation=observe(task, sign), call_index=step, response=press, actions=[taken_action(press)])
         for step, (sign, press) in enumerate(zip(row(task), solution(task), strict=True))
     ]
     conversations = [[*exchanges(Chat(messages), renderer)] for messages in loop.chats(turns)]
-    last = [exchange for of_chat in conversations for exchange in of_chat[-1:]]
-    presses = last if len(conversations) > 1 else conversations[0]  # one conversation has all presses
+    if len(conversations) == len(turns):
+        presses = [exchange for of_chat in conversations for exchange in of_chat[-1:]]
+    else:
+        (presses,) = conversations
     return [_example(exchange.prompt_ids, exchange.response_ids[:-1]) for exchange in presses]
 
 
 def _example(prompt: list[int], press: list[int]) -> Example:
     """Return a press without the end token, which rollouts do not sample."""
     return Example([*prompt, *press], [False] * len(prompt) + [True] * len(press))
+
+
+def padding_id(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Return the token with which shorter examples are filled up."""
+    return tokenizer.pad_token_id if isinstance(tokenizer.pad_token_id, int) else 0

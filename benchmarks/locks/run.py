@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -21,10 +23,9 @@ from quartet.manager.evaluation import admit_evaluation
 from quartet.manager.manager import DataManager
 from quartet.policy.renderer import Renderer
 from quartet.policy.tokenizer_files import load_tokenizer
-from quartet.registry import build
 from quartet.report.totals import run_totals
 from quartet.rollout.client import Model
-from quartet.rollout.loop.base import AgentLoop
+from quartet.rollout.loop.base import loop_of
 from quartet.rollout.worker import RolloutWorker
 from quartet.telemetry.presence import Presence
 from quartet.telemetry.record import Recorder
@@ -65,12 +66,34 @@ def run(recipe: Recipe, run_dir: Path, budget_tokens: int, *, demonstrations: bo
     return asyncio.run(_run(recipe, run_dir, budget_tokens, demonstrations))
 
 
-async def _run(recipe: Recipe, run_dir: Path, budget_tokens: int, demonstrations: bool) -> Result:
-    started = time.process_time()
+def evaluate(recipe: Recipe, run_dir: Path) -> dict[str, float]:
+    """Return the share of held-out episodes that the recipe's policy solves, sampled at temperature 1, by
+    difficulty."""
+    torch.set_num_threads(1)
+    return asyncio.run(_evaluate(recipe, run_dir))
+
+
+async def _evaluate(recipe: Recipe, run_dir: Path) -> dict[str, float]:
+    async with _opened(recipe, run_dir) as (house, _):
+        return await house.evaluate()
+
+
+@asynccontextmanager
+async def _opened(recipe: Recipe, run_dir: Path) -> AsyncIterator[tuple["House", Ledger]]:
+    """Yield the modules and the ledger of a new run, and close them at the end."""
     ledger = Ledger.create(run_dir, seed=recipe.seed)
     ledger.policies.register_initial(recipe.model.path)
     house = House(recipe, run_dir, ledger)
     try:
+        yield house, ledger
+    finally:
+        await house.close()
+        ledger.close()
+
+
+async def _run(recipe: Recipe, run_dir: Path, budget_tokens: int, demonstrations: bool) -> Result:
+    started = time.process_time()
+    async with _opened(recipe, run_dir) as (house, ledger):
         if demonstrations:
             await house.fill_pool()
         curve = await house.train(budget_tokens)
@@ -88,9 +111,6 @@ async def _run(recipe: Recipe, run_dir: Path, budget_tokens: int, demonstrations
             train_steps=ledger.batches.train_step(),
             cpu_seconds=time.process_time() - started,
         )
-    finally:
-        await house.close()
-        ledger.close()
 
 
 def borrowed_turns(ledger: Ledger) -> int:
@@ -100,11 +120,6 @@ def borrowed_turns(ledger: Ledger) -> int:
     query = sa.select(shared).join(trajectories, trajectories.c.rollout_id == rollouts.c.id).where(*final)
     with ledger.read() as connection:
         return connection.execute(query).scalar_one()
-
-
-def loop_of(recipe: Recipe) -> AgentLoop:
-    """Return the recipe's agent loop."""
-    return build(recipe.rollout.loop, build(recipe.rollout.history))
 
 
 class House:

@@ -15,9 +15,8 @@ from quartet.engine.base import GenerateRequest, GenerateResult
 from quartet.env.base import Env
 from quartet.env.environment.locks import JAMMED, code, row, signs
 from quartet.policy.renderer import Renderer
-from quartet.registry import build
 from quartet.rollout.client import ModelClient
-from quartet.rollout.loop.base import AgentLoop, Limits
+from quartet.rollout.loop.base import Limits, loop_of
 from quartet.types import FinishReason, GroupMember, Message, Prompt, Sampling, Task, Trajectory
 
 
@@ -78,7 +77,7 @@ class Player:
     def __init__(self, world: Signs, policy: TablePolicy, draw: random.Random) -> None:
         self._world, self._policy, self._draw = world, policy, draw
         rollout = policy.recipe.rollout
-        self.loop: AgentLoop = build(rollout.loop, build(rollout.history))
+        self.loop = loop_of(policy.recipe)
         self._limits = Limits(max_turns=rollout.max_turns, max_tokens=1, timeout_seconds=3600.0)
         self.renderer = cast("Renderer", SignRenderer(world))
 

@@ -18,12 +18,14 @@ import torch
 from msgspec import convert
 
 from benchmarks.locks.demonstrations import demonstrate, write_chats
+from benchmarks.locks.measure import padding_id
+from benchmarks.locks.variants import GRPO
 from quartet.config import Recipe
 from quartet.env.environment.locks import JAMMED, LOCKS, ROOMS, SUITES, buttons
 from quartet.ledger import Ledger
 from quartet.part import NoSettings
-from quartet.policy.chat import Chat, exchanges
-from quartet.policy.examples import Example, pad
+from quartet.policy.chat import Chat
+from quartet.policy.examples import chat_example, pad
 from quartet.policy.load import load_policy
 from quartet.policy.make import make_policy
 from quartet.policy.prompt import turn_text
@@ -47,11 +49,13 @@ COPIES, PRACTICE_COPIES = 24, 120
 that pages are not memorised."""
 STEPS, IMITATION_STEPS = 3000, 800
 LEARNING_RATE, IMITATION_LEARNING_RATE = 5e-3, 3e-3
+PRACTICE_ROUNDS = 4
+"""Number of presses of every practice sign with which a start is judged."""
 LEAST_PRACTICE = 0.95
 """Minimum mean probability of the right button on practice signs. With twice the learning rate it was 0.2: such a
 policy ignores the sign, and plain GRPO learns nothing from it."""
 DEMONSTRATION_COPIES = 480
-MOST_TURNS = 8
+MOST_TURNS: int = GRPO["rollout"]["max_turns"]
 """Number of turns of the longest conversation that a start imitates."""
 Form = Literal["turns", "conversations"]
 """Prompts that a start reads: those of the loop `latest`, or those of the loop `screens` with all pages and with
@@ -77,12 +81,12 @@ def make_start(folder: Path, suite: str = "locks", form: Form = "turns") -> Path
     make_policy(texts, recipe.model.path, vocab_size=1024, hidden_size=32, num_layers=1, num_heads=2, seed=0)
     run_sft(recipe)
     policy = Path(recipe.sft.output)
-    practised = [(sign, press) for sign, press in dict(_presses(suite)[0]).items() if sign in PRACTICE]
-    if (chance := practice_success(policy, chats_of(practised, form, random.Random("practice")))) < LEAST_PRACTICE:
-        raise RuntimeError(
-            f"the start presses the right button of a practice sign with probability {chance:.2f}, "
-            f"not {LEAST_PRACTICE}: choose another LEARNING_RATE or more STEPS"
-        )
+    for prompts, practised in practice_chats(suite, form).items():
+        if (chance := practice_success(policy, practised)) < LEAST_PRACTICE:
+            raise RuntimeError(
+                f"the start presses the right button of a practice sign in {prompts} with probability {chance:.2f}, "
+                f"not {LEAST_PRACTICE}: choose another LEARNING_RATE or more STEPS"
+            )
     return policy
 
 
@@ -90,16 +94,24 @@ def make_start(folder: Path, suite: str = "locks", form: Form = "turns") -> Path
 def practice_success(policy: Path, chats: Sequence[PlainChat]) -> float:
     """Return the mean probability of the last answers of chats, which were never imitated."""
     model, tokenizer, _ = load_policy(policy)
-    renderer, pad_id = Renderer(tokenizer), tokenizer.pad_token_id
-    answers = [[*exchanges(convert(chat, Chat), renderer)][-1] for chat in chats]
-    examples = [
-        Example([*one.prompt_ids, *one.response_ids], [False] * len(one.prompt_ids) + [True] * len(one.response_ids))
-        for one in answers
-    ]
-    batch = pad(examples, pad_id if isinstance(pad_id, int) else 0)
+    renderer = Renderer(tokenizer)
+    last_alone = [chat | {"unlearned": [*range(len(chat["messages"]) // 2 - 1)]} for chat in chats]
+    batch = pad([chat_example(convert(chat, Chat), renderer) for chat in last_alone], padding_id(tokenizer))
     logits_NV, targets_N = learned_logits(model, batch)
     logprobs_N = logits_NV.log_softmax(-1).gather(1, targets_N[:, None])[:, 0]
     return logprobs_N.reshape(len(chats), -1).sum(1).exp().mean().item()
+
+
+def practice_chats(suite: str, form: Form) -> dict[str, list[PlainChat]]:
+    """Return chats about practice signs, by the prompts that a start must read."""
+    practised = [press for press in dict.fromkeys(_presses(suite)[0]) if press[0] in PRACTICE]
+    chats = chats_of(practised * PRACTICE_ROUNDS, form, random.Random("practice"))
+    if form == "turns":
+        return {"turns": chats}
+    return {
+        "conversations": [chat for chat in chats if not chat["unlearned"]],
+        "conversations with placeholders": [chat for chat in chats if chat["unlearned"]],
+    }
 
 
 def start_chats(suite: str, form: Form = "turns") -> list[PlainChat]:

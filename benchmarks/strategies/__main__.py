@@ -62,10 +62,14 @@ def main(names: Sequence[str], seeds: str, jobs: int, starts: Path | None, resul
 def _initial_policies(experiments: Iterable[type[Experiment]], folder: Path) -> dict[type[Experiment], list[str]]:
     """Return the setting of the initial policy of each experiment on `locks`; a table of probabilities has none."""
     return {
-        one: [f"model.path={kept_start(folder / f'{one.suite}-{one.form}', one.suite, one.form)}"]
+        one: [f"model.path={kept_start(folder / _start_name(one), one.suite, one.form)}"]
         for one in experiments
         if issubclass(one, Strategy)
     }
+
+
+def _start_name(experiment: type[Strategy]) -> str:
+    return experiment.suite if experiment.form == "turns" else f"{experiment.suite}-{experiment.form}"
 
 
 if __name__ == "__main__":

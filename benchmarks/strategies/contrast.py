@@ -17,7 +17,7 @@ class Course(Struct):
     points: list[Mapping[str, float]] = field(default_factory=list)
     """Measured values by name."""
     mixed: list[bool] = field(default_factory=list)
-    """Whether a group could be trained, since its rewards or answers differed, for each group."""
+    """One value per group: whether it was trained, since its rewards or answers differed."""
 
     def mean(self, name: str) -> float:
         """Return the mean of a value over the run's tokens."""
@@ -38,16 +38,16 @@ def train_on_contrast(
     budget_tokens: int,
     group: Callable[[], list[GroupMember]],
     measure: Callable[[], Mapping[str, float]],
-    differ: Callable[[Sequence[GroupMember]], bool] = rewards_differ,
+    has_contrast: Callable[[Sequence[GroupMember]], bool] = rewards_differ,
 ) -> Course:
     """Train batches of groups until `budget_tokens` were generated, and measure before the first and after each.
 
-    Groups for which `differ` is false are not trained, and a batch without any other is no train step.
+    Groups without contrast are not trained, and a batch without any other is no train step.
     """
     course = Course([policy.tokens], [measure()])
     while policy.tokens < budget_tokens:
         groups = [group() for _ in range(policy.recipe.train.groups_per_batch)]
-        mixed = [differ(members) for members in groups]
+        mixed = [has_contrast(members) for members in groups]
         if any(mixed):
             policy.train_now([members for members, differs in zip(groups, mixed, strict=True) if differs])
         course.tokens.append(policy.tokens)

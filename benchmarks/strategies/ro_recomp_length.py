@@ -19,15 +19,16 @@ from quartet.types import GroupMember, Trajectory
 
 TASKS = 8
 TURNS = (1, 2, 4, 8, 16)
-FEWER = 0.75
+NEEDED_TURNS = [2] * (TASKS // 2) + [8] * (TASKS // 2)
+LARGEST_SHARE = 0.75
 """Share of the baseline's turns that the claim allows."""
 
 
 class Lengths(World):
     """Tasks whose first token chooses one of five numbers of turns; each further turn is one token without a choice.
 
-    A rollout of two or more turns succeeds with the chance of its task, however many they are; one of a single turn
-    with half of it.
+    Half of the tasks need two turns, the others eight. A rollout with at least as many succeeds with the chance of its
+    task, one with fewer with half of it.
     """
 
     def __init__(self, seed: int) -> None:
@@ -53,17 +54,20 @@ class Lengths(World):
         """Return the expected success and number of turns of a policy, means over tasks."""
         chances_QL = np.array([[policy.chance(q, TASKS + place) for place in range(len(TURNS))] for q in range(TASKS)])
         success_QL = np.array([[self._success(q, place) for place in range(len(TURNS))] for q in range(TASKS)])
+        success_Q = (chances_QL * success_QL).sum(1)
         return {
-            "success": float((chances_QL * success_QL).sum(1).mean()),
+            "success": float(success_Q.mean()),
+            "long": float(success_Q[TASKS // 2 :].mean()),
             "turns": float((chances_QL @ np.array(TURNS)).mean()),
         }
 
     def _success(self, task: int, place: int) -> float:
-        return float(self._chances_Q[task]) * (1.0 if TURNS[place] > 1 else 0.5)
+        return float(self._chances_Q[task]) * (1.0 if TURNS[place] >= NEEDED_TURNS[task] else 0.5)
 
 
 class Main(Experiment):
-    """Plain GRPO, RoRecomp, and with half of the members RoRecomp with and without compensation."""
+    """Plain GRPO, and RoRecomp with its share of the members, with half of them, and with half of them and without
+    compensation batches."""
 
     arms: ClassVar = {
         "all members": [],
@@ -74,18 +78,19 @@ class Main(Experiment):
     common = (*GRPO, "train.learning_rate=0.8")
     figures: ClassVar = {
         "turns": Figure("turns at the end", 1),
-        "log_turns": Figure("their natural logarithm", 2),
+        "log_turns": Figure("natural logarithm of the turns at the end", 2),
         "end": Figure("success at the end, %", 1, 100),
+        "long": Figure("success at the end of tasks that need eight turns, %", 1, 100),
         "area": Figure("success, mean over the run, %", 1, 100),
-        "short": Figure("turns, mean over the run", 1),
+        "mean_turns": Figure("turns, mean over the run", 1),
     }
     claims = (
         Claim(
-            text=f"RoRecomp: at least a quarter fewer turns: logarithm lower by ln {FEWER} = {math.log(FEWER):.2f}",
+            text=f"RoRecomp: {LARGEST_SHARE} x the turns or fewer: logarithm lower by {-math.log(LARGEST_SHARE):.2f}",
             arm="ro_recomp",
             against="all members",
             figure="log_turns",
-            below=math.log(FEWER),
+            below=math.log(LARGEST_SHARE),
         ),
         Claim(
             text="RoRecomp: at most 3 points less success at the end",
@@ -94,7 +99,10 @@ class Main(Experiment):
             figure="end",
             above=-0.03,
         ),
-        higher("compensation: more success at the end than without", "half", "half, no compensation", "end"),
+        higher(
+            "compensation: more success at tasks that need eight turns than without",
+            *("half", "half, no compensation", "long"),
+        ),
     )
     budget_tokens = 24_000
 
@@ -111,7 +119,8 @@ class Main(Experiment):
             "turns": course.end("turns"),
             "log_turns": math.log(course.end("turns")),
             "end": course.end("success"),
+            "long": course.end("long"),
             "area": course.mean("success"),
-            "short": course.mean("turns"),
+            "mean_turns": course.mean("turns"),
         }
         return Measured(figures=figures, tokens=policy.tokens)

@@ -30,8 +30,8 @@ _NOTHING = FamilyStats(rollouts=0, successes=0, mean_reward=0.0, mean_turns=0.0,
 class Pages(Table):
     """Tasks of equally many pages. Of the `buttons` of a page, the first is right; a task succeeds if all presses are.
 
-    A guided rollout reads pages of its own, on which the policy is right with the probability `guided` at first. A
-    second button may be right, too: it has the share `second` of the right presses at first.
+    Every turn has a second page, on which the policy is right with the probability `guided` at first; guided rollouts
+    read it. A second button may be right, too: it has the share `second` of the right presses at first.
     """
 
     def __init__(self, chances_QT: np.ndarray, *, buttons: int = 4, guided: float = 0.0, second: float = 0.0) -> None:
@@ -51,7 +51,8 @@ class Pages(Table):
         """Play a rollout whose first presses are `shared` with its parent, or whose pages are guided ones."""
         success, seen = True, list[tuple[int, int]]()
         for turn in range(self.chances_QT.shape[1]):
-            episode.show(self.shown(task, turn, guided=guided, right=success))
+            second = self.reads_second_page(guided=guided, right=success)
+            episode.show(self.page(task, turn) + self._pages * second)
             if turn < len(shared):
                 episode.say([shared[turn]], [0.0], 0)
                 episode.tokens -= 1
@@ -73,9 +74,10 @@ class Pages(Table):
         ]
         return replace(trajectory, turns=turns)
 
-    def shown(self, task: int, turn: int, *, guided: bool, right: bool) -> int:
-        """Return the token of the page that a rollout reads, after presses that were all right or not."""
-        return self.page(task, turn) + self._pages * guided
+    def reads_second_page(self, *, guided: bool, right: bool) -> bool:
+        """Return whether a rollout reads the second page of its turn: by default a guided one. `right` is true if all
+        presses so far were right."""
+        return guided
 
     def page(self, task: int, turn: int) -> int:
         """Return the token of a page."""

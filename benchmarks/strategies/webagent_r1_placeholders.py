@@ -28,11 +28,4 @@ class Main(Strategy):
             figure="area",
             above=-0.03,
         ),
-        Claim(
-            text="placeholders: at most 3 points less success at the end",
-            arm="compressed",
-            against="all",
-            figure="end",
-            above=-0.03,
-        ),
     )

@@ -36,7 +36,7 @@ from quartet.rollout.forking import Forking
 from quartet.rollout.formatted_env import FormattedEnv
 from quartet.rollout.guidance.base import Guidance
 from quartet.rollout.guided_env import GuidedEnv
-from quartet.rollout.loop.base import AgentLoop, Limits
+from quartet.rollout.loop.base import Limits, loop_of
 from quartet.rollout.warm_env import WarmStarts
 from quartet.rollout.watch import Watch, WatchedEngine, WatchedEnv
 from quartet.telemetry.record import Recorder
@@ -56,7 +56,7 @@ class RolloutRunner:
         self.name = f"worker-{os.getpid()}"
         self._recipe, self._ledger, self._models, self._pool = recipe, ledger, models, pool
         self._recorder = recorder
-        self._loop: AgentLoop = build(recipe.rollout.loop, build(recipe.rollout.history))
+        self._loop = loop_of(recipe)
         self._actions: ActionFormat = build(recipe.rollout.actions)
         self._guidance: Guidance = build(recipe.rollout.guidance, recipe, ledger.pool.solved_elsewhere)
         self._forking = Forking(recipe, ledger)

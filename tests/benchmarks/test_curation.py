@@ -15,7 +15,7 @@ from benchmarks.locks.demonstrations import SEEDS_PER_FAMILY, demonstrate, tasks
 from benchmarks.locks.imitate import imitate
 from benchmarks.locks.measure import TASKS_PER_FAMILY, Measure, solution_turns
 from benchmarks.locks.report import Goal
-from benchmarks.locks.run import Result, loop_of, run
+from benchmarks.locks.run import Result, run
 from benchmarks.locks.statistics import area, compare, interval, ratio_of_means
 from benchmarks.locks.variants import CONDITIONS, GRPO, VARIANTS, recipe_of
 from benchmarks.raw_results import RawResults
@@ -28,6 +28,7 @@ from quartet.policy.renderer import Renderer
 from quartet.policy.tokenizer_files import load_tokenizer
 from quartet.recipe.file import changed_settings, load_recipe
 from quartet.report.totals import run_totals
+from quartet.rollout.loop.base import loop_of
 from quartet.telemetry.record import Recorder
 from quartet.types import Task
 
@@ -191,7 +192,7 @@ def test_measured_prompts_are_those_of_rollouts(tmp_path, untrained, options):
 
 
 def test_imitation_raises_the_measured_success(tmp_path, untrained):
-    options = ["sft.learning_rate=1e-2", "sft.tokens_per_batch=2048"]
+    options = ["sft.learning_rate=1e-2", "sft.steps=32"]
     recipe = recipe_of(options, suite="locks", policy=str(untrained), seed=0)
     found = imitate(recipe, tmp_path, 2000)
     tokens = [tokens for tokens, _ in found.curve]

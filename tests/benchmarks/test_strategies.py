@@ -1,6 +1,7 @@
 """Experiments on strategies: valid arms, a summary that says what was measured, figures of a real run."""
 
 import math
+import random
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +14,7 @@ from benchmarks.learning_experiments.table import TablePolicy
 from benchmarks.learning_experiments.two_answers import TwoAnswers
 from benchmarks.learning_experiments.world import WorldPolicy
 from benchmarks.locks.run import run
+from benchmarks.locks.start import chats_of
 from benchmarks.locks.variants import grpo_with
 from benchmarks.raw_results import RawResults
 from benchmarks.strategies import NAMES, TUNING
@@ -21,6 +23,7 @@ from benchmarks.strategies.best_miniwob import Main as InTheBrowser
 from benchmarks.strategies.best_miniwob import mean_success
 from benchmarks.strategies.contrast import Course, train_on_contrast
 from benchmarks.strategies.ettrl import label_is_right
+from benchmarks.strategies.ro_recomp_length import Lengths
 from benchmarks.strategies.table import Manager
 from benchmarks.strategies.views import result, summary
 from quartet.ledger import Ledger
@@ -113,29 +116,63 @@ def test_a_table_measures_every_figure(name: str, arm: str):
     assert 150 <= measured.tokens < 1200, "up to one batch more"
 
 
-@pytest.mark.parametrize("name", ["ettrl", "ettrl_lost"])
-def test_votes_of_forks_cost_less_and_a_label_is_the_most_frequent_answer(name: str):
-    experiment = find(name, "strategies")()
+@pytest.mark.slow
+@pytest.mark.parametrize("arm", ["ttrl", "forks"])
+def test_a_vote_of_a_fork_costs_the_presses_after_it(arm: str):
+    experiment = find("ettrl", "strategies")()
     experiment.budget_tokens = 100
-    measured = experiment.run(experiment.settings("forks"), 0)
-    assert set(measured.figures) == set(experiment.figures)
-    assert all(0 <= value <= 1 for value in measured.figures.values())
-    world = experiment.world(0)
-    policy = TablePolicy(world, experiment.settings("forks"), 0)
+    figures = experiment.run(experiment.settings(arm), 0).figures
+    assert set(figures) == set(experiment.figures)
+    # Twelve roots, and 48 children whose places are nearly uniform: half of a rollout each.
+    assert figures["cost"] == pytest.approx({"ttrl": 1.0, "forks": (12 + 48 / 2) / 60}[arm], abs=0.06)
+    assert figures["train_steps"] == 1
+
+
+def test_a_label_is_the_most_frequent_answer():
+    experiment = find("ettrl", "strategies")()
+    policy = TablePolicy(world := experiment.world(0), experiment.settings("forks"), 0)
     members = Manager(world, policy, 0).group(0)
-    assert len(members) == 12 * (1 + 2 * 2)
-    assert policy.tokens < 6 * 60, "presses before a fork are sampled once"
     answers = Counter(member.trajectory.turns[-1].actions[-1].canonical for member in members)
     right = " ".join([str(world.right[0])] * 6)
+    assert sum(answers.values()) == 12 * (1 + 2 * 2)
     assert sum(member.trajectory.success for member in members) == answers[right]
     assert label_is_right(members) == (answers.most_common(1)[0][0] == right)
 
 
 def test_a_rollout_loses_the_thread_with_its_first_wrong_press():
-    world = find("ettrl_lost", "strategies")().world(0)
-    pages = world.chances_QT.size
-    assert world.shown(2, 3, guided=False, right=True) == world.page(2, 3)
-    assert world.shown(2, 3, guided=False, right=False) == world.page(2, 3) + pages
+    experiment = find("ettrl_lost", "strategies")()
+    policy = TablePolicy(world := experiment.world(0), experiment.settings("ttrl"), 0)
+    lost = [
+        (member.trajectory.calls[index].prompt_ids[-1] >= world.chances_QT.size, wrong)
+        for member in Manager(world, policy, 0).group(0)
+        for index in range(6)
+        for wrong in [any(call.response_ids[0] not in world.right for call in member.trajectory.calls[:index])]
+    ]
+    assert all(second == wrong for second, wrong in lost)
+    assert {wrong for _, wrong in lost} == {True, False}
+
+
+def test_expected_turns_and_success_are_those_of_rollouts():
+    world = Lengths(0)
+    policy = WorldPolicy(world, [], 0)
+    expected = world.expected(policy)
+    rollouts = [member.trajectory for group in policy.roll_out(range(8), 400) for member in group]
+    assert sum(len(one.calls) for one in rollouts) / len(rollouts) == pytest.approx(expected["turns"], rel=0.06)
+    assert sum(one.success for one in rollouts) / len(rollouts) == pytest.approx(expected["success"], abs=0.03)
+    assert expected["turns"] == pytest.approx((1 + 2 + 4 + 8 + 16) / 5)
+
+
+def test_conversations_learn_every_press_with_all_pages_and_with_placeholders():
+    presses = [("liru", 1), ("nepi", 2), ("fedi", 3)] * 5
+    learned = Counter(
+        (any("Simplified" in one["content"] for one in chat["messages"]), message["content"])
+        for chat in chats_of(presses, "conversations", random.Random(0))
+        for number, message in enumerate(chat["messages"][1::2])
+        if number not in chat["unlearned"]
+    )
+    assert sum(learned.values()) == 2 * len(presses)
+    assert {learned[False, f"click [{press}]"] + learned[True, f"click [{press}]"] for press in (1, 2, 3)} == {10}
+    assert sum(count for (placeholders, _), count in learned.items() if placeholders) > 0
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
 
+from quartet.config import Recipe
 from quartet.env.base import Env
 from quartet.part import Part
+from quartet.registry import build
 from quartet.rollout.client import ModelClient
 from quartet.types import Message, Task, Trajectory, Turn
 
@@ -60,3 +62,8 @@ class AgentLoop(Part):
     @abstractmethod
     def chats(self, turns: Sequence[Turn]) -> list[list[Message]]:
         """Return the messages that the policy read and wrote in these turns, one list per conversation."""
+
+
+def loop_of(recipe: Recipe) -> AgentLoop:
+    """Return the recipe's agent loop with its history."""
+    return build(recipe.rollout.loop, build(recipe.rollout.history))
