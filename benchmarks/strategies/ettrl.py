@@ -30,8 +30,8 @@ class Answers(Pages):
 
 
 class Main(TableStrategy):
-    """24 tasks of six presses, each of which is right with a chance between 0.45 and 0.9 at first, so that most labels are
-    right.
+    """24 tasks of six presses, each of which is right with a chance between 0.45 and 0.9 at first, so that most labels
+    are right.
 
     No reward is read: the most frequent answer of a group is its label. 64 independent votes, as TTRL has them, against
     12 rollouts with two forks of two children each, as ETTRL has them, and against as many independent votes as have
