@@ -22,7 +22,7 @@ class Main(KeptThread):
     """The forks of most rollouts share a mistake, so the claims should be refuted."""
 
     votes_of_equal_tokens: ClassVar[int] = 39
-    arms: ClassVar = KeptThread.arms | {"equal tokens": [f"control.rollouts_per_group={votes_of_equal_tokens}"]}
+    arms: ClassVar = {**KeptThread.arms, "equal tokens": [f"control.rollouts_per_group={votes_of_equal_tokens}"]}
 
     def world(self, seed: int) -> LostThread:
         return LostThread(chances(seed))
