@@ -17,7 +17,8 @@ STEPS_ONLY = ("credit.name=ui_s1", "credit.discount=0", "credit.episode_weight=0
 ALWAYS = "env.max_patches=99"
 
 IMITATION = ("sft.data=recordings", "sft.steps=63", "sft.learning_rate=2e-2")
-"""63 batches of 32 presses have the tokens of the budget. The learning rate was tuned on seeds 0 to 4."""
+"""`sft.data` selects supervised imitation in place of rollouts. 63 batches of 32 presses have the tokens of the budget.
+The learning rate was tuned on seeds 0 to 4."""
 
 
 class Main(Strategy):
