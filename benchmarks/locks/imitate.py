@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from benchmarks.locks.measure import Measure, padding_id, solution_turns
+from benchmarks.locks.measure import Measure, solution_turns
 from benchmarks.locks.offline import TRAINING_ROWS
 from benchmarks.locks.run import Result, evaluate
 from quartet.config import Recipe
 from quartet.env import suite_families
-from quartet.policy.examples import Example, TokenBatch, pad
+from quartet.policy.examples import Example, TokenBatch, pad, padding_id
 from quartet.policy.load import load_policy, save_policy
 from quartet.policy.renderer import Renderer
 from quartet.rollout.loop.base import AgentLoop, loop_of

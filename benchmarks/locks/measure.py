@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from quartet.actions.taken import taken_action
 from quartet.env.environment.locks import LOCKS, observe, row, solution
 from quartet.policy.chat import Chat, exchanges
-from quartet.policy.examples import Example, pad
+from quartet.policy.examples import Example, pad, padding_id
 from quartet.policy.renderer import Renderer
 from quartet.rollout.loop.base import AgentLoop
 from quartet.train.sft import learned_logits
@@ -75,8 +75,3 @@ def solution_turns(task: Task, renderer: Renderer, loop: AgentLoop) -> list[Exam
 def _example(prompt: list[int], press: list[int]) -> Example:
     """Return a press without the end token, which rollouts do not sample."""
     return Example([*prompt, *press], [False] * len(prompt) + [True] * len(press))
-
-
-def padding_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Return the token with which shorter examples are filled up."""
-    return tokenizer.pad_token_id if isinstance(tokenizer.pad_token_id, int) else 0

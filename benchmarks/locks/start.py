@@ -18,14 +18,13 @@ import torch
 from msgspec import convert
 
 from benchmarks.locks.demonstrations import demonstrate, write_chats
-from benchmarks.locks.measure import padding_id
 from benchmarks.locks.variants import GRPO
 from quartet.config import Recipe
 from quartet.env.environment.locks import JAMMED, LOCKS, ROOMS, SUITES, buttons
 from quartet.ledger import Ledger
 from quartet.part import NoSettings
 from quartet.policy.chat import Chat
-from quartet.policy.examples import chat_example, pad
+from quartet.policy.examples import chat_example, pad, padding_id
 from quartet.policy.load import load_policy
 from quartet.policy.make import make_policy
 from quartet.policy.prompt import turn_text

@@ -94,6 +94,11 @@ def one_epoch(
         yield pad([examples[index] for index in cuts[cut]], pad_id)
 
 
+def padding_id(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Return the token with which shorter examples are filled up."""
+    return tokenizer.pad_token_id if isinstance(tokenizer.pad_token_id, int) else 0
+
+
 def pad(examples: list[Example], pad_id: int) -> TokenBatch:
     """Return the examples as one batch, padded on the right to the longest example."""
     shape = len(examples), max(len(example.token_ids) for example in examples)

@@ -19,7 +19,7 @@ from quartet.config import Recipe, Sft
 from quartet.env.opening import opening
 from quartet.errors import ConfigError
 from quartet.policy.device import usable_device
-from quartet.policy.examples import TokenBatch, batches, read_chats
+from quartet.policy.examples import TokenBatch, batches, padding_id, read_chats
 from quartet.policy.load import load_policy, make_place, save_policy
 from quartet.registry import load_class
 from quartet.train.linear import train_by_the_faster_library
@@ -105,7 +105,7 @@ def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None)
     device = usable_device(recipe.train.device, "train.device")
     model, tokenizer, pictures = load_policy(recipe.model.path, trust_remote_code=recipe.model.trust_remote_code)
     torch.nn.Module.to(model, device)
-    pad_id = tokenizer.pad_token_id if isinstance(tokenizer.pad_token_id, int) else 0
+    pad_id = padding_id(tokenizer)
     examples = read_chats(sft.data, tokenizer, opening(recipe)) if sft.data else []
     exercises: Exercises | None = None
     if sft.exercises:
