@@ -15,7 +15,7 @@ from quartet.runtime.plan import check_recipe
 RECIPES = Path(__file__).parents[1] / "recipes"
 NAMES = sorted(folder.name for folder in RECIPES.iterdir() if (folder / "recipe.toml").is_file())
 TABLE = re.compile(r"^\| setting \| here \| recipes/(\w+) \|\n\|[-|]+\|\n((?:\|.*\|\n)+)", re.MULTILINE)
-MADE_BY_A_COMMAND = {"agent_r", "llm_tools", "pixels", "pixels_vl_dac"}
+MADE_BY_A_COMMAND = {"agent_r", "llm_tools"}
 """Recipes whose initial policy is not in the repository."""
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
 
