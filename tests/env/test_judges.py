@@ -52,7 +52,7 @@ async def judged(
     return (await part.score_all([case], timeout_seconds))[0]
 
 
-async def test_a_rating_is_the_last_number_over_the_best(monkeypatch):
+async def test_a_rating_is_the_number_on_the_last_line_over_the_best(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "key")
     async with JudgeServer(lambda question: "It is 100 times better.\n7.5") as server:
         assert await judged(server, "judge", "Hello") == Score(components={"judge": 0.75})
@@ -63,12 +63,22 @@ async def test_a_rating_is_the_last_number_over_the_best(monkeypatch):
     assert server.keys == ["Bearer key"] * 2
 
 
-async def test_a_rating_may_name_the_best():
-    async with JudgeServer(lambda question: "Good.\n8/10") as server:
+@pytest.mark.parametrize("line", ["8/10", "8 / 10", "**8**", "Final rating: 8", "Rating: **8/10**", "8."])
+async def test_a_rating_may_have_a_label_marks_or_the_best(line):
+    async with JudgeServer(lambda question: f"It has 3 of 10 faults.\n{line}\n") as server:
         assert await judged(server, "judge", "Hello") == Score(components={"judge": 0.8})
 
 
-@pytest.mark.parametrize("said", ["I cannot tell.", "11", "-1", "3/5"])
+async def test_an_answer_that_is_cut_off_is_an_error():
+    cut_off = {"message": {"role": "assistant", "content": "It fails 3 of the\n10"}, "finish_reason": "length"}
+    async with JudgeServer(lambda question: web.json_response({"choices": [cut_off]})) as server:
+        score = await judged(server, "judge", "Hello")
+    assert "cut off" in score.error and "raise max_tokens" in score.error and not score.components
+
+
+@pytest.mark.parametrize(
+    "said", ["I cannot tell.", "11", "-1", "Rating: -1", "3/5", "I rate it 2 out of 10", "9\nNo, it is bad."]
+)
 async def test_an_answer_without_a_rating_is_an_error_and_no_zero(said):
     async with JudgeServer(lambda question: said) as server:
         score = await judged(server, "judge", "Hello")
@@ -86,6 +96,19 @@ async def test_a_pair_is_compared_in_both_orders(response, value):
     async with JudgeServer(prefers_a_if_equal) as server:
         assert await judged(server, "judge_pair", response) == Score(components={"judge_pair": value})
     assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("said", ["A good answer would", "A or B", "Neither."])
+async def test_a_comparison_without_a_verdict_alone_on_its_last_line_is_an_error(said):
+    async with JudgeServer(lambda question: said) as server:
+        score = await judged(server, "judge_pair", "Hello")
+    assert "found no verdict" in score.error and not score.components
+
+
+@pytest.mark.parametrize("line", ["**TIE**", "Verdict: TIE", "TIE."])
+async def test_a_verdict_may_have_a_label_or_marks(line):
+    async with JudgeServer(lambda question: f"Both are short.\n{line}") as server:
+        assert await judged(server, "judge_pair", "Hello") == Score(components={"judge_pair": 0.5})
 
 
 async def test_a_busy_judge_is_asked_again():

@@ -1,14 +1,14 @@
 """Pointwise judge: a model rates a response on a scale."""
 
+import re
 from typing import Any
 
 from jinja2 import StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 
 from quartet.config.section import PositiveFloat
-from quartet.env.dataset.answers import last_number
 from quartet.env.rewards.base import AT_ONCE, Case, Reward
-from quartet.env.scoring.judge_api import Judge, JudgeSettings
+from quartet.env.scoring.judge_api import Judge, JudgeSettings, last_line
 from quartet.errors import RewardError
 
 QUESTION = """\
@@ -22,11 +22,15 @@ Response:
 
 Write one sentence of reasons, then a last line with the number alone."""
 
+RATING = re.compile(r"(?:[\w ]+:[\s*_]*)?(?P<rating>[-+]?\d+(?:\.\d+)?)(?:\s*/\s*(?P<best>\d+(?:\.\d+)?))?")
+"""Last line of a judge's answer: the rating, perhaps after a label, perhaps with the best rating."""
+
 
 class PointwiseJudge(Reward):
-    """Rating by a judge, divided by the best rating. The rating is the last number of the judge's answer.
+    """Rating by a judge, divided by the best rating.
 
-    A judge that cannot be reached, or answers without a rating, is an error.
+    The rating is the number on the last line of the judge's answer, such as `7`, `7/10` or `Rating: 7`. An answer that
+    ends otherwise or is cut off, and a judge that cannot be reached, are errors.
     """
 
     class Settings(JudgeSettings):
@@ -48,10 +52,18 @@ class PointwiseJudge(Reward):
     async def score(self, case: Case) -> float:
         named = {"task": case.prompt[-1].content, "response": case.response, "answer": case.answer}
         said = await self._judge.ask(self._question.render(case.row | named | {"best": f"{self.settings.best:g}"}))
-        number, _, best = last_number(said).partition("/")  # "8/10" is 8 of 10
-        rating = float(number) if number and (not best or float(best) == self.settings.best) else -1.0
+        rating = _rating(last_line(said), self.settings.best)
         if not 0 <= rating <= self.settings.best:
             raise RewardError(
-                f"found no rating from 0 to {self.settings.best:g} in {said[-80:]!r}", "mend the question"
+                f"found no rating from 0 to {self.settings.best:g} in the last line of {said[-80:]!r}",
+                "mend the question, so that the judge ends with the number alone",
             )
         return rating / self.settings.best
+
+
+def _rating(line: str, best: float) -> float:
+    """Return the number that a line consists of; -1 for any other line."""
+    found = RATING.fullmatch(line)
+    if found is None or (found["best"] and float(found["best"]) != best):
+        return -1.0
+    return float(found["rating"])

@@ -8,7 +8,7 @@ from jinja2 import StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 
 from quartet.env.rewards.base import AT_ONCE, Case, Reward
-from quartet.env.scoring.judge_api import Judge, JudgeSettings
+from quartet.env.scoring.judge_api import Judge, JudgeSettings, last_line
 from quartet.errors import RewardError
 
 QUESTION = """\
@@ -26,6 +26,8 @@ Response B:
 Write one sentence of reasons, then a last line with A, B or TIE alone."""
 VERDICTS = {"A": 1.0, "B": 0.0, "TIE": 0.5}
 """Value of response A."""
+VERDICT = re.compile(r"(?:[\w ]+:[\s*_]*)?(?:Response )?(A|B|TIE)")
+"""Last line of a judge's answer: the verdict, perhaps after a label."""
 
 
 class PairwiseJudge(Reward):
@@ -59,7 +61,10 @@ class PairwiseJudge(Reward):
     async def _value_of_a(self, case: Case, a: str, b: str) -> float:
         named = {"task": case.prompt[-1].content, "a": a, "b": b}
         said = await self._judge.ask(self._question.render(case.row | named))
-        verdicts = re.findall(r"\b(A|B|TIE)\b", said.strip().rpartition("\n")[2])
-        if not verdicts:
-            raise RewardError(f"found no verdict A, B or TIE in {said[-80:]!r}", "mend the question")
-        return VERDICTS[verdicts[-1]]
+        verdict = VERDICT.fullmatch(last_line(said))
+        if verdict is None:
+            raise RewardError(
+                f"found no verdict A, B or TIE alone in the last line of {said[-80:]!r}",
+                "mend the question, so that the judge ends with the verdict alone",
+            )
+        return VERDICTS[verdict[1]]

@@ -74,12 +74,20 @@ class Judge:
         return None
 
 
+def last_line(text: str) -> str:
+    """Return the last line that is not empty, without marks of Markdown around it."""
+    return text.strip().rpartition("\n")[2].strip(" \t*_`#>.")
+
+
 def _content(status: int, text: str) -> str:
     """Return the message of a chat completion."""
     try:
-        content = msgspec.json.decode(text)["choices"][0]["message"]["content"]
-    except (msgspec.DecodeError, KeyError, IndexError, TypeError):
-        content = None
+        choice = msgspec.json.decode(text)["choices"][0]
+        content, cut_off = choice["message"]["content"], choice.get("finish_reason") == "length"
+    except (msgspec.DecodeError, KeyError, IndexError, TypeError, AttributeError):
+        content, cut_off = None, False
+    if cut_off:
+        raise RewardError(f"got an answer of its judge that is cut off: {content!r:.120}", "raise max_tokens")
     if status != 200 or not isinstance(content, str):
         raise RewardError(f"got no answer of its judge: HTTP status {status}, {text!r:.120}", "check url and model")
     return content
