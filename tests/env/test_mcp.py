@@ -117,6 +117,35 @@ async def test_without_a_reset_tool_every_episode_has_a_server_of_its_own(data):
 
 
 @pytest.mark.slow
+async def test_arguments_that_the_protocol_refuses_are_the_policys_mistake(data):
+    async with session(data, **HIDDEN) as env:
+        await env.reset(task())
+        result = await acting(env).act([sell(-1), sell(2)])
+        assert [message.content for message in result.observation.messages] == ["count is negative", "0 left"]
+        assert [record.outcome for record in result.actions] == [Outcome.REFUSED, Outcome.DONE]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "written", ['call sell {"item": "apple", "count": 2', "call sell", 'Now:\ncall sell {"count": ']
+)
+async def test_a_call_that_cannot_be_read_is_no_answer(data, written):
+    async with session(data, reward="number", **HIDDEN) as env:
+        await env.reset(task())
+        result = await env.step(written)
+        assert not result.terminated and "write call NAME" in result.observation.messages[0].content
+        assert [record.outcome for record in result.actions] == [Outcome.PARSE_ERROR]
+
+
+@pytest.mark.slow
+async def test_the_reported_reward_is_added_and_compared_with_the_reward_of_a_success(data):
+    async with session(data, reward={"name": "exact_match", "weight": 0.5}, success_reward=0.5, **HIDDEN) as env:
+        await env.reset(task())
+        result = await env.step("done")
+        assert result.rewards == {"exact_match": 0.5, "judge": 0.0} and result.info["success"]
+
+
+@pytest.mark.slow
 async def test_a_hidden_tool_that_is_missing_and_a_recipe_without_a_server_are_named(data):
     async with session(data, reset_tool="restarts") as env:
         with pytest.raises(ConfigError, match="restart"):

@@ -5,10 +5,11 @@ import json
 import pytest
 
 from quartet import config
+from quartet.actions.malformed_call import WRITE_CALL
 from quartet.config import Recipe
 from quartet.env import make_pool
 from quartet.env.check.run import check_environment
-from quartet.env.environment.tools import MALFORMED, Tools
+from quartet.env.environment.tools import Tools
 from quartet.env.opening import opening
 from quartet.env.tools.problems import FAMILIES, FIRST_HELD_OUT_SEED, problem_of, solve
 from quartet.env.tools.toolbox import TOOLS, Toolbox, ToolError, calculate, convert
@@ -149,7 +150,7 @@ async def test_a_call_that_cannot_be_read_or_done_is_an_error_to_the_policy_and_
         result = await env.step(text)
         assert result.actions[0].outcome is outcome and not result.terminated
         assert result.observation.messages[0].content.startswith("error: ")
-    assert MALFORMED in (await env.step("call")).observation.messages[0].content
+    assert WRITE_CALL in (await env.step("call")).observation.messages[0].content
     wrong = await env.step("I believe it is 3.")
     assert (wrong.reward, wrong.terminated, wrong.info) == (0.0, True, {"success": False})
 

@@ -2,6 +2,7 @@
 
 import sys
 
+from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
@@ -20,6 +21,8 @@ def restart(item: str, count: int) -> str:
 @server.tool()
 def sell(item: str, count: int) -> str:
     """Sell pieces of an item."""
+    if count < 0:
+        raise MCPError(-32602, "count is negative")
     if stock.get(item, 0) < count:
         raise ToolError(f"only {stock.get(item, 0)} of {item}")
     stock[item] -= count

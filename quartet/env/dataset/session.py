@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from quartet.env.base import Env
 from quartet.env.dataset.answers import extract
@@ -46,9 +46,9 @@ class DatasetSession:
         """Score a response. Raise `RewardError` if one of the rewards cannot be computed."""
         self._tried += 1
         answer = extract(self._answer, action)
-        components = await self._components(Case(row=self._row, prompt=self._prompt, response=action, answer=answer))
-        reward = math.fsum(components.values())
-        success = reward >= self._success_reward - TOLERANCE
+        case = Case(row=self._row, prompt=self._prompt, response=action, answer=answer)
+        components = merged(await asyncio.gather(*(scorer.score(case) for scorer in self._scorers)))
+        reward, success = self.judged(components)
         ended = success or self._tried >= self._tries
         return StepResult(
             observation=Observation(goal="", text="" if ended else self._feedback),
@@ -62,12 +62,18 @@ class DatasetSession:
     async def close(self) -> None:
         """Release nothing: the pool owns the processes."""
 
-    async def _components(self, case: Case) -> dict[str, float]:
-        parts = await asyncio.gather(*(scorer.score(case) for scorer in self._scorers))
-        names = [name for part in parts for name in part]
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise RewardError(f"two rewards have a component {min(twice)!r}", "give the components of one other names")
-        return {name: value for part in parts for name, value in part.items()}
+    def judged(self, components: Mapping[str, float]) -> tuple[float, bool]:
+        """Return the reward, which is the sum of its components, and whether it is a success."""
+        reward = math.fsum(components.values())
+        return reward, reward >= self._success_reward - TOLERANCE
+
+
+def merged(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the components of several rewards. Raise `RewardError` if two have a component of the same name."""
+    names = [name for part in parts for name in part]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise RewardError(f"two rewards have a component {min(twice)!r}", "give the components of one other names")
+    return {name: value for part in parts for name, value in part.items()}
 
 
 class DatasetPool(SessionPool):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from quartet.actions.grammar import ActionError, parse_actions
+from quartet.actions.malformed_call import WRITE_CALL, begins_call
 from quartet.actions.taken import canonical
 from quartet.config import Recipe
 from quartet.env.base import Env, Environment, Expert
@@ -26,7 +27,6 @@ from quartet.types import (
     ToolCall,
 )
 
-MALFORMED = 'write call NAME {"argument": "value"}'
 TURNS = {"1": 3, "2": 4, "3": 6}
 """Maximum number of turns by level: the calls of the longest solution, the answer, and a margin."""
 
@@ -125,9 +125,9 @@ class ToolsEnv:
             calls = []
         if calls:
             return await self.act(calls)
-        if action.lstrip().startswith("call"):
-            record = TakenAction(outcome=Outcome.PARSE_ERROR, error=MALFORMED)
-            return _continued([Message("tool", f"error: {MALFORMED}")], [record])
+        if begins_call(action):
+            record = TakenAction(outcome=Outcome.PARSE_ERROR, error=WRITE_CALL)
+            return _continued([Message("tool", f"error: {WRITE_CALL}")], [record])
         return await self.act([Text(text=action)])
 
     async def act(self, actions: Sequence[Action]) -> StepResult:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from quartet.actions.grammar import ActionError, parse_actions
+from quartet.actions.malformed_call import begins_call
 from quartet.actions.taken import canonical
 from quartet.env.harbor.images import Images
 from quartet.env.harbor.judging import judge
@@ -80,7 +81,7 @@ class HarborSession:
             calls = [one for one in parse_actions(action) if isinstance(one, ToolCall)]
         except ActionError:
             calls = []
-        if not calls and action.lstrip().startswith("call"):
+        if not calls and begins_call(action):
             record = TakenAction(outcome=Outcome.PARSE_ERROR, error=MALFORMED)
             return self._turn([Message("tool", f"error: {MALFORMED}")], [record])
         return self.act(calls or [Text(text=action)])

@@ -15,7 +15,7 @@ class McpServer:
 
     def __init__(self, command: Sequence[str], url: str, timeout_seconds: float) -> None:
         """Describe the connection: to the process that `command` starts, or to the server at `url`."""
-        mcp = import_extra("mcp", EXTRA)
+        mcp = self._mcp = import_extra("mcp", EXTRA)
         target = url or mcp.StdioServerParameters(command=command[0], args=[*command[1:]])
         self._client: Any = mcp.Client(target, read_timeout_seconds=timeout_seconds)
         self._ended = asyncio.Event()
@@ -31,8 +31,17 @@ class McpServer:
             self._holder.result()
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
-        """Call a tool. Return its text, and whether it is an error of the tool."""
-        result = await self._client.call_tool(name, dict(arguments))
+        """Call a tool. Return its text, and whether it is an error of the tool.
+
+        A server may refuse arguments by an error of the protocol, which is returned as well. Raise `MCPError` only if
+        the connection is closed, or an answer takes too long.
+        """
+        try:
+            result = await self._client.call_tool(name, dict(arguments))
+        except self._mcp.MCPError as error:
+            if error.code in (self._mcp.types.CONNECTION_CLOSED, self._mcp.types.REQUEST_TIMEOUT):
+                raise
+            return error.message, True
         texts = [getattr(part, "text", f"[{part.type}]") for part in result.content]
         return "\n".join(texts), bool(result.is_error)
 

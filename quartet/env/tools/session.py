@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from quartet.actions.grammar import ActionError, parse_actions
+from quartet.actions.malformed_call import WRITE_CALL, begins_call
 from quartet.actions.taken import taken
 from quartet.env.dataset.rows import Row
-from quartet.env.dataset.session import DatasetSession
+from quartet.env.dataset.session import DatasetSession, merged
 from quartet.env.reward import number
 from quartet.env.tools.mcp_server import McpServer
 from quartet.errors import ConfigError, EnvError, RewardError, nearest
@@ -28,7 +29,7 @@ USAGE = "call a tool, or give the answer"
 
 
 class ToolSession:
-    """One session. A response without a call is the answer, which the rewards of the data set score."""
+    """One session. A response that begins no call is the answer, which the rewards of the data set score."""
 
     def __init__(
         self,
@@ -60,13 +61,18 @@ class ToolSession:
         return replace(await self._answers.reset(task), tools=self._tools)
 
     async def step(self, action: str) -> StepResult:
-        """Perform calls in Quartet's grammar (`call NAME {...}`); any other response is the answer."""
+        """Perform calls in Quartet's grammar (`call NAME {...}`). A call that cannot be read is refused; any other
+        response is the answer."""
         try:
             actions = parse_actions(action)
         except ActionError:
             actions = []
         if any(isinstance(one, ToolCall) for one in actions):
             return await self.act(actions)
+        if begins_call(action):
+            record = TakenAction(outcome=Outcome.PARSE_ERROR, error=WRITE_CALL)
+            seen = Observation(goal="", text="", messages=[Message("tool", f"error: {WRITE_CALL}")])
+            return StepResult(observation=seen, reward=0.0, terminated=False, actions=[record])
         return await self._answer(action, Text(text=action))
 
     async def act(self, actions: Sequence[Action]) -> StepResult:
@@ -105,10 +111,10 @@ class ToolSession:
         """Score the answer, and add the reward that the server reports."""
         result = await self._answers.step(answer)
         if self._reward_tool and result.terminated:
-            value = number(await self._own_call(self._reward_tool))
-            rewards = {**result.rewards, self._reward_tool: value}
-            total = sum(rewards.values())
-            result = replace(result, reward=total, rewards=rewards, info={"success": total >= 1.0})
+            reported = {self._reward_tool: number(await self._own_call(self._reward_tool))}
+            rewards = merged([result.rewards, reported])
+            total, success = self._answers.judged(rewards)
+            result = replace(result, reward=total, rewards=rewards, info={"success": success})
         return replace(result, actions=[TakenAction(action=action, canonical=answer)])
 
     async def _own_call(self, name: str) -> str:
