@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -55,7 +56,7 @@ class ChatTemplate:
         self._refuse_special_tokens(messages, tools)
         marked = [msgspec.structs.replace(one, content=_MARK.format(place)) for place, one in enumerate(messages)]
         whole = self.text([*before, *marked], tools)
-        opening = self.text(before[:-1]) + before[-1].content if before else ""
+        opening = self.before_response(before, whole) + before[-1].content if before else ""
         if not whole.startswith(opening):
             raise ConfigError("the chat template is not append-only: later messages change earlier ones", ADVICE)
         pieces = _MARKS.split(whole.removeprefix(opening))  # template, number of a message, template, ...
@@ -70,6 +71,17 @@ class ChatTemplate:
         for place, piece in enumerate(pieces):
             found += contents[int(piece)] if place % 2 else Prompt(self.tokens(piece, special=True))
         return found
+
+    def before_response(self, exchange: Sequence[Message], whole: str) -> str:
+        """Return the text before the response that ends `exchange`, as it stands at the beginning of `whole`, the text
+        of a longer conversation.
+
+        It lacks what a template adds only for generation, such as `<think>`.
+        """
+        asked = self.text(exchange[:-1])
+        generation = asked.rpartition(exchange[-2].content)[2]
+        equal = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(asked, whole, strict=False)))
+        return asked[:equal] if equal >= len(asked) - len(generation) else asked
 
     def whole(self, messages: Sequence[Message], tools: Sequence[Tool]) -> tuple[str, list[int]]:
         """Return the template's text of a conversation, and its ids.

@@ -20,13 +20,15 @@ PRE_TOKENIZERS = {
     )
 }
 """Pre-tokenizers by their names in GGUF files, for which `transformers` makes those of GPT-2 instead."""
+LIKE_GPT2 = ("gpt-2", "phi-2", "mpt", "olmo", "jais")
+"""Names of pre-tokenizers that are GPT-2's."""
 
 
 def load_gguf(file: Path) -> LoadedPolicy:
     """Load model and tokenizer from a GGUF file; quantised weights are unpacked.
 
-    Raise `SetupError` if a package is missing, `ConfigError` for an architecture that `transformers` cannot read from
-    GGUF, and `CheckpointError` for any other file.
+    Raise `SetupError` if a package is missing, `ConfigError` for an architecture or a pre-tokenizer that `transformers`
+    cannot read from GGUF, and `CheckpointError` for any other file.
     """
     if missing := [package for package in ("gguf", "accelerate") if find_spec(package) is None]:
         raise SetupError(f"reading GGUF files needs the package {missing[0]!r}", "pip install 'quartet-rl[gguf]'")
@@ -45,6 +47,13 @@ def load_gguf(file: Path) -> LoadedPolicy:
         tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name, trust_remote_code=False)
     if pre_tokenizer in PRE_TOKENIZERS:
         tokenizer.backend_tokenizer.pre_tokenizer = PRE_TOKENIZERS[pre_tokenizer]
+    elif pre_tokenizer not in LIKE_GPT2 and isinstance(
+        tokenizer.backend_tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel
+    ):
+        raise ConfigError(
+            f"{file} has the pre-tokenizer {pre_tokenizer!r}, in whose place `transformers` puts GPT-2's",
+            "import the model's folder in Hugging Face format instead",
+        )
     return LoadedPolicy(model.eval(), tokenizer)
 
 

@@ -2,7 +2,7 @@
 
 A chat template is split once into three texts: before a user's text, between that and the response, and between a
 response and the next user's text. Afterwards only new text is tokenized, and the ids of earlier prompts and responses
-are kept.
+are kept. That includes the thought that some templates open before a response, and leave out of earlier ones.
 """
 
 from collections.abc import Sequence
@@ -48,17 +48,17 @@ class Renderer:
         self._opening: list[Message] = []
         if not tokenizer.chat_template:
             raise ConfigError("the policy's tokenizer has no chat template", "add chat_template to its configuration")
-        asked = self._chat.text(EXCHANGE[:1])
-        head, found, generation = asked.partition(USER)
+        head, found, generation = self._chat.text(EXCHANGE[:1]).partition(USER)
         continued = self._chat.text([*EXCHANGE, EXCHANGE[0]])
-        separator = continued.removeprefix(asked + ASSISTANT).removesuffix(USER + generation)
-        if not found or continued != asked + ASSISTANT + separator + USER + generation:
+        before = self._chat.before_response(EXCHANGE, continued)
+        separator = continued.removeprefix(before + ASSISTANT).removesuffix(USER + generation)
+        if not found or continued != before + ASSISTANT + separator + USER + generation:
             raise ConfigError("the chat template is not append-only: a second turn changes the first", ADVICE)
         self._head_ids = self._chat.tokens(head, special=True)
         self._generation_ids = self._chat.tokens(generation, special=True)
         self._separator_ids = self._chat.tokens(separator, special=True)
         self.stop_token_ids = self._find_stop_tokens()
-        self._verify()
+        self._verify(before.removeprefix(head + USER))
         if opening:
             self._opening = [*opening]
             self.start(USER)
@@ -167,12 +167,16 @@ class Renderer:
             raise ConfigError("the chat template has no end-of-turn token after a response", ADVICE)
         return list(dict.fromkeys([self._separator_ids[0], *own_ids]))
 
-    def _verify(self) -> None:
-        """Check that three turns, appended one by one, have the same ids as the whole conversation rendered at once."""
+    def _verify(self, before_response: str) -> None:
+        """Check that three turns, appended one by one, have the same ids as the whole conversation rendered at once.
+
+        `before_response` is the text between a user's text and an earlier response.
+        """
         response_ids = [*self._chat.tokens(ASSISTANT), self._separator_ids[0]]
+        opened = len(self._generation_ids) - len(self._chat.tokens(before_response, special=True))
         ids = self.start(USER)
         for _ in range(2):
-            ids = self.extend(ids, response_ids, USER)
+            ids = self.extend(ids[: len(ids) - opened], response_ids, USER)
         if ids != self._chat.tokens(self._chat.text([*EXCHANGE, *EXCHANGE, EXCHANGE[0]]), special=True):
             raise ConfigError("the chat template is not append-only in tokens", ADVICE)
 

@@ -111,6 +111,9 @@ def test_what_cannot_be_imported_is_named(gguf_file, tmp_path):
     write_gguf(tmp_path / "forgetful.gguf", make_model(), chat_template=forgetful)
     with pytest.raises(ConfigError, match="not append-only"):
         import_model(tmp_path / "forgetful.gguf", tmp_path / "model")
+    write_gguf(tmp_path / "split.gguf", make_model(), pre_tokenizer="starcoder")
+    with pytest.raises(ConfigError, match="pre-tokenizer 'starcoder'"):
+        import_model(tmp_path / "split.gguf", tmp_path / "model")
     (tmp_path / "cut.gguf").write_bytes(gguf_file.read_bytes()[:3000])
     with pytest.raises(CheckpointError, match=r"cannot read .*cut\.gguf"):
         import_model(tmp_path / "cut.gguf", tmp_path / "model")

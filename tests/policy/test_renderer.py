@@ -74,6 +74,20 @@ def test_stop_tokens_are_the_end_of_turn():
     assert RENDERER.stop_token_ids == [END]
 
 
+def test_a_template_may_open_a_thought_before_each_response_and_leave_it_out_of_earlier_ones():
+    renderer = Renderer(
+        make_tokenizer(CHATML.replace("<|assistant|>\n{% endif %}", "<|assistant|>\n<think>\n{% endif %}"))
+    )
+    first = renderer.start("hello")
+    assert renderer.decode(first).endswith("<think>\n")
+    response = [*ids_of("I see.</think>click"), END]
+    second = renderer.extend(first, response, "again")
+    assert second[: len(first) + len(response)] == first + response, "no id is rendered again"
+    assert renderer.decode(second[len(first) + len(response) :]).split() == ["again", "<think>"]
+    third = renderer.extend_chat(Prompt(second), response, [Message("tool", "7"), Message("user", "so?")])
+    assert third.ids[: len(second)] == second and renderer.decode(third.ids).split()[-2:] == ["so?", "<think>"]
+
+
 def test_separators_of_several_tokens():
     """ChatML: the end token is sampled, the line break after it belongs to the prompt."""
     tokenizer = make_tokenizer(CHATML)

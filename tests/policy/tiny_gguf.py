@@ -54,6 +54,7 @@ def write_gguf(
     quantized_as: GGMLQuantizationType = GGMLQuantizationType.F32,
     architecture: str = "llama",
     chat_template: str = CHAT_TEMPLATE,
+    pre_tokenizer: str = "smollm",
 ) -> None:
     """Write the model with the tokenizer of `TOKENS`; its matrices are quantised."""
     config, writer = model.config, GGUFWriter(file, architecture)
@@ -68,7 +69,7 @@ def write_gguf(
     writer.add_rope_dimension_count(config.head_dim)
     writer.add_vocab_size(len(TOKENS))
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
+    writer.add_tokenizer_pre(pre_tokenizer)
     writer.add_token_list(TOKENS)
     kinds = [TokenType.CONTROL if token in SPECIAL else TokenType.NORMAL for token in TOKENS]
     writer.add_token_types(kinds)
