@@ -1,14 +1,16 @@
 """Gymnasium environments as text: MiniGrid played by BabyAI's own bot, a text game, and a continuous action space."""
 
 import random
+from types import SimpleNamespace
 
 import gymnasium
 import pytest
 
 from quartet import config
+from quartet.actions.error import ActionError
 from quartet.env import make_environment
 from quartet.env.check.run import check_environment
-from quartet.env.gym.actions import ActionReader
+from quartet.env.gym.actions import NamedActions, reader_of
 from quartet.env.gym.session import GymSession
 from quartet.errors import ConfigError, SetupError
 from quartet.types import Outcome, Task
@@ -81,15 +83,43 @@ def test_a_continuous_action_is_json_within_its_space():
 
 
 def test_the_last_and_longest_name_of_a_response_counts():
-    reader = ActionReader(gymnasium.spaces.Discrete(3, start=5), ["turn", "turn left", "go"])
+    reader = NamedActions(["turn", "turn left", "go"], first=5)
     assert reader.read("go, then Turn left.") == (6, "turn left")
     draw = random.Random(0)
     for _ in range(200):
         names = [draw.choice("abc") * draw.randint(1, 4) for _ in range(draw.randint(1, 5))]
-        reader = ActionReader(gymnasium.spaces.Discrete(2), ["aa", "b"])
+        reader = NamedActions(["aa", "b"])
         known = [name for name in names if name in ("aa", "b")]
         if known:
             assert reader.read(" ".join(names))[1] == known[-1]
+
+
+def test_names_that_differ_in_case_alone_are_told_apart():
+    """The moves of chess have such names: a pawn takes, or the bishop."""
+    reader = NamedActions(["bxc3", "Bxc3", "Kd2"])
+    assert [reader.read(text)[0] for text in ("bxc3", "Bxc3", "kd2")] == [0, 1, 2]
+    with pytest.raises(ActionError, match="no action"):
+        reader.read("BXC3")
+
+
+@pytest.mark.parametrize("space", [gymnasium.spaces.MultiBinary(3), gymnasium.spaces.MultiDiscrete([2, 2, 2])])
+def test_arrays_are_json(space):
+    action, _ = reader_of(SimpleNamespace(action_space=space), []).read("I press\n[1, 0, 1]")
+    assert space.contains(action) and action.tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("space", "names", "message"),
+    [
+        (gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(2)}), [], "cannot be read from text"),
+        (gymnasium.spaces.Discrete(3), ["left", "right"], "2 names for 3 actions"),
+        (gymnasium.spaces.Discrete(2), ["left", "left"], "two actions have the name 'left'"),
+        (gymnasium.spaces.MultiBinary(2), ["left", "right"], "only a Discrete space has names"),
+    ],
+)
+def test_a_space_that_cannot_be_read_and_names_that_do_not_fit_are_refused(space, names, message):
+    with pytest.raises(ConfigError, match=message):
+        reader_of(SimpleNamespace(action_space=space), names)
 
 
 def test_unknown_ids_and_missing_packages_are_errors_with_advice():

@@ -23,7 +23,7 @@ class Gymnasium(Environment):
         """Keyword arguments of `gymnasium.make`."""
         action_names: list[str] = []
         """Names of the actions of a discrete space, in order. By default those of the environment's enumeration
-        `actions`, if it has one, else numbers. Actions of other spaces are written as JSON."""
+        `actions`, if it has one, else numbers. Arrays are written as JSON."""
         text: Literal["auto", "ansi", "values", "minigrid"] = "auto"
         """Form of the observation: the environment's render mode `ansi`, the numbers (`values`), or the objects of
         MiniGrid's view. `auto` takes `ansi` if the environment has it, `minigrid` for MiniGrid, else `values`."""

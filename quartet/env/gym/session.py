@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from quartet.actions.error import ActionError
-from quartet.env.gym.actions import ActionReader, names_of
+from quartet.env.gym.actions import reader_of
 from quartet.env.gym.text import Describe, describe_for
 from quartet.types import Observation, Outcome, StepResult, TakenAction, Task, Text
 
@@ -22,7 +22,7 @@ class GymSession:
         if self._env is None or self._family != task.family:
             self._release()
             self._env, self._family = self._make(task.family), task.family
-            self._reader = ActionReader(self._env.action_space, self._names or names_of(self._env))
+            self._reader = reader_of(self._env, self._names)
             self._text = self._describe or describe_for(self._env)
         observation, _ = self._env.reset(seed=task.seed)
         return self._observe(observation)

@@ -2,11 +2,10 @@
 
 import random
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 from quartet.actions.error import ActionError
-from quartet.env.gym.actions import ActionReader
+from quartet.env.gym.actions import NamedActions
 from quartet.env.turns import TurnOrder
 from quartet.errors import ConfigError
 from quartet.types import Observation, Outcome, StepResult, TakenAction, Task, Text
@@ -72,9 +71,8 @@ class OpenSpielSession:
                 self._order.expect(player, self._moves)
                 return
 
-    def _reader(self) -> ActionReader:
-        names = [self._state.action_to_string(action) for action in self._state.legal_actions()]
-        return ActionReader(SimpleNamespace(n=len(names)), names)
+    def _reader(self) -> NamedActions:
+        return NamedActions([self._state.action_to_string(action) for action in self._state.legal_actions()])
 
     def _observe(self, error: str = "") -> Observation:
         player = self._state.current_player()
