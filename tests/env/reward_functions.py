@@ -101,3 +101,11 @@ class Length(Reward):
 
 
 limit = Path("not a function")
+
+
+def hangs_in_company(responses: list[str], record: str) -> list[float]:
+    with Path(record).open("a") as file:
+        file.write(f"{''.join(responses)}\n")
+    if len(responses) > 1:
+        time.sleep(1000)
+    return [1.0]

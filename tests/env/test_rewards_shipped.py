@@ -30,6 +30,7 @@ async def scored(name: str, row: dict[str, Any], response: str, *, answer: str |
         ("text", " a b \n", "a b"),
         ("number", "It costs $1,250.50, no: -3/4.", "-3/4"),
         ("number", "12 then 007", "007"),
+        ("number", "so x = \N{MINUS SIGN}5", "-5"),
         ("number", "none", ""),
         ("boxed", r"\boxed{1} so \boxed{\frac{1}{2}}!", r"\frac{1}{2}"),
         ("boxed", r"\boxed{1", ""),
@@ -53,6 +54,8 @@ def test_answers_are_extracted(how, response, answer):
         ("number", {}, {"answer": "1,000"}, "1000", 1.0),
         ("number", {}, {"answer": "1/3"}, "0.3333", 0.0),
         ("number", {}, {"answer": "0.5"}, "1/2", 1.0),
+        ("number", {}, {"answer": "2.5"}, "12.5/5", 1.0),
+        ("number", {}, {"answer": "5"}, "x = \N{MINUS SIGN}5", 0.0),
         ("number", {}, {"answer": "5"}, "none", 0.0),
         ("number", {}, {"answer": "5"}, "1/0", 0.0),
         ("regex", {"pattern": r"<think>.*</think>\d+"}, {}, "<think>a\nb</think>7", 1.0),
@@ -198,6 +201,12 @@ async def test_tests_of_a_row_have_a_total_time_and_the_rest_counts_as_failed():
         total_seconds=1.5,
     )
     assert score == Score(components={"code": 0.25})
+
+
+async def test_a_program_may_open_its_output_anew():
+    program = "import sys\nsys.stdout = open('/dev/stdout', 'w')\nprint(5)\nsys.stdout.flush()"
+    row = {"tests": [{"input": "", "output": "5"}]}
+    assert await scored("code", row, program, sandbox="none", **PATIENT) == Score(components={"code": 1.0})
 
 
 async def test_a_program_that_cannot_start_is_an_error_and_no_zero(monkeypatch, tmp_path):

@@ -17,6 +17,7 @@ from quartet.env.rewards.base import Case
 from quartet.env.scoring.scorer import Scorer
 from quartet.errors import RewardError, SetupError
 from quartet.types import Message
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -83,6 +84,18 @@ async def test_a_batch_that_ends_the_process_is_repeated_case_by_case():
     assert [scores[0], scores[2]] == [{"exits_in_company": 1.0}] * 2
 
 
+async def test_after_a_failed_batch_cases_that_nobody_waits_for_are_not_scored(tmp_path):
+    record = tmp_path / "record"
+    record.touch()
+    async with scorer("hangs_in_company", record=str(record)) as one:
+        waiting = [asyncio.create_task(one.score(case(text))) for text in "abcd"]
+        await until(lambda: "abcd" in record.read_text())
+        for task in waiting[1:3]:
+            task.cancel()
+        assert [await waiting[0], await waiting[3]] == [{"hangs_in_company": 1.0}] * 2
+    assert record.read_text().split() == ["abcd", "a", "d"]
+
+
 @pytest.mark.parametrize(
     ("function", "row"),
     [
@@ -126,6 +139,12 @@ async def test_unexpected_errors_end_no_worker(tmp_path):
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert await one.score(case("4")) == {"forgets": 1.0}
+
+
+async def test_a_setting_that_the_function_does_not_read_is_an_error_with_the_nearest_name():
+    with pytest.raises(SetupError, match=r"(?s)no parameter 'recrod'.*record"):
+        async with scorer("hangs_in_company", recrod="x"):
+            pass
 
 
 @pytest.mark.parametrize(

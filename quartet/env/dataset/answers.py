@@ -16,7 +16,7 @@ def last_number(text: str) -> str:
     >>> last_number("3 apples cost $1,250.")
     '1250'
     """
-    found = NUMBER.findall(text)
+    found = NUMBER.findall(text.replace("\N{MINUS SIGN}", "-"))
     return "".join(found[-1].replace(",", "").split()) if found else ""
 
 

@@ -51,7 +51,8 @@ class Dataset(Environment):
         no rewards, such as `majority_vote`."""
         answer: Annotated[str, AfterValidator(known_extractor)] = "text"
         """Part of the response that is its answer: `text` (all of it), `number` (the last number), `boxed` (the last
-        `\\boxed{}`), or a pattern, whose last match or its first group is the answer."""
+        `\\boxed{}`), or a pattern, whose last match or its first group is the answer. A pattern runs in the environment
+        host without a time limit: one with nested repetitions, such as `(\\w+\\s?)+`, can stop all its sessions."""
         success_reward: float = 1.0
         """Least total reward of a success."""
         family_column: str = ""

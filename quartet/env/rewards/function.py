@@ -9,9 +9,10 @@ from typing import Any
 from pydantic import ConfigDict
 
 from quartet.config import Recipe
+from quartet.config import Reward as RewardChoice
 from quartet.config.section import Section
 from quartet.env.rewards.base import AT_ONCE, Case, Reward, Score, failed
-from quartet.errors import ConfigError
+from quartet.errors import ConfigError, nearest
 from quartet.registry import load_class
 
 BATCH = {"responses", "completions"}
@@ -35,9 +36,24 @@ class Function(Reward):
         self._function: Callable[..., Any] = function or load_class(self.path, "reward")
         self._fixed: dict[str, Any] = settings.model_extra or {}
         self._parameters = inspect.signature(self._function).parameters
+        self._refuse_unread_settings()
         self._takes_batch = bool(BATCH & self._parameters.keys())
         if self._takes_batch or inspect.iscoroutinefunction(self._function):
             self.calls_at_once = AT_ONCE
+
+    def _refuse_unread_settings(self) -> None:
+        """Raise `ConfigError` for a setting that the function does not read, such as a misspelt one."""
+        if self._takes_any:
+            return
+        if unread := self._fixed.keys() - self._parameters.keys():
+            raise ConfigError(
+                f"{self.label}() has no parameter {min(unread)!r}, which the recipe sets for this reward",
+                nearest(min(unread), [*self._parameters, *RewardChoice.model_fields]),
+            )
+
+    @property
+    def _takes_any(self) -> bool:
+        return any(one.kind is one.VAR_KEYWORD for one in self._parameters.values())
 
     @classmethod
     def check(cls, settings: Any, recipe: Recipe) -> None:
@@ -82,7 +98,7 @@ class Function(Reward):
         Raise `TypeError` for a parameter without a value.
         """
         named = named | self._fixed
-        if any(one.kind is one.VAR_KEYWORD for one in self._parameters.values()):
+        if self._takes_any:
             return named
         needed = [name for name, one in self._parameters.items() if one.default is one.empty]
         missing = [name for name in needed if name not in named]

@@ -31,7 +31,8 @@ class Number(Reward):
 
 def value_of(text: str) -> Fraction | None:
     """Return the last number of a text; None if it has none."""
+    numerator, _, denominator = last_number(text).partition("/")
     try:
-        return Fraction(last_number(text))
+        return Fraction(numerator) / Fraction(denominator or 1)
     except (ValueError, ZeroDivisionError):
         return None

@@ -1,5 +1,6 @@
 """One run of a program that a policy wrote: its limits, and whether its end is its own doing."""
 
+import fcntl
 import math
 import os
 import secrets
@@ -18,8 +19,6 @@ from quartet.errors import RewardError
 MAX_OUTPUT_BYTES = 1 << 20
 MAX_PROCESSES = 1024
 START = Path(__file__).with_name("program_start.py").read_text()
-STARTED = "started\n"
-"""First line that `program_start` prints."""
 LOOK_SECONDS = 0.1
 
 
@@ -42,9 +41,15 @@ def run_program(program: str, given: str, limit_seconds: float, memory_megabytes
     """
     secret = secrets.token_hex(16)
     limits = (math.ceil(limit_seconds), memory_megabytes << 20, MAX_PROCESSES, MAX_OUTPUT_BYTES)
-    with tempfile.TemporaryDirectory(prefix="quartet-code-") as folder, tempfile.TemporaryFile() as output:
+    with (
+        tempfile.TemporaryDirectory(prefix="quartet-code-") as folder,
+        tempfile.TemporaryFile() as output,
+        tempfile.TemporaryFile() as started,
+    ):
+        # The program may open its output anew and empty it; what follows must not lie behind a gap.
+        fcntl.fcntl(output, fcntl.F_SETFL, fcntl.fcntl(output, fcntl.F_GETFL) | os.O_APPEND)
         (Path(folder) / "program.py").write_text(program, "utf-8", errors="replace")
-        argv = [sys.executable, "-I", "-c", START, *map(str, limits)]
+        argv = [sys.executable, "-I", "-c", START, *map(str, (started.fileno(), *limits))]
         argv = confined_python(argv, Path(folder), memory_megabytes << 20) if confined else argv
         with subprocess.Popen(
             argv,
@@ -53,17 +58,19 @@ def run_program(program: str, given: str, limit_seconds: float, memory_megabytes
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
+            pass_fds=[started.fileno()],
         ) as process:
             seconds = _wait(process, secret.encode() + given.encode(errors="replace"), math.ceil(limit_seconds))
         output.seek(0)
         text = output.read().decode(errors="replace")
-    if not text.startswith(STARTED):
-        raise RewardError(
-            f"could not start a program: {text.strip()[-200:]}", "look at the sandbox and at the load of this machine"
-        )
+        if not os.fstat(started.fileno()).st_size:
+            raise RewardError(
+                f"could not start a program: {text.strip()[-200:]}",
+                "look at the sandbox and at the load of this machine",
+            )
     return Ended(
         seconds=seconds,
-        output=text.removeprefix(STARTED).replace(f"{secret}\n", ""),
+        output=text.replace(f"{secret}\n", ""),
         exited=process.returncode == 0,
         complete=f"{secret}\n" in text,
     )

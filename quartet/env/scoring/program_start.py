@@ -1,7 +1,8 @@
 """First lines of a confined program: set its limits, run it, and report both ends. Imports nothing of Quartet.
 
-Python runs this text with `-c CPU_SECONDS MEMORY_BYTES PROCESSES OUTPUT_BYTES`. The standard input begins with a secret
-of 32 bytes, which is printed after the program's last line, followed by the program's own input.
+Python runs this text with `-c STARTED CPU_SECONDS MEMORY_BYTES PROCESSES OUTPUT_BYTES`. `STARTED` is the number of a
+descriptor, to which it reports that it began, and which the program does not get. The standard input begins with a
+secret of 32 bytes, which is printed after the program's last line, followed by the program's own input.
 """
 
 import os
@@ -10,9 +11,10 @@ import sys
 import types
 
 
-def run(limits: list[int]) -> None:
+def run(started: int, *limits: int) -> None:
     """Run the file `program.py` as the main module."""
-    os.write(1, b"started\n")
+    os.write(started, b"started")
+    os.close(started)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # their threads reserve many addresses
     secret = os.read(0, 32).decode()
@@ -29,4 +31,4 @@ def run(limits: list[int]) -> None:
     print(secret, file=sys.__stdout__, flush=True)
 
 
-run([int(one) for one in sys.argv[1:]])
+run(*map(int, sys.argv[1:]))

@@ -86,7 +86,8 @@ async def _answer(calls: Sequence[_Call], process: RewardProcess) -> None:
         await process.end()
         if len(calls) > 1:
             for call in calls:
-                await _answer([call], process)
+                # The first ones may take as long as their sessions wait.
+                await _answer([call] if not call.score.done() else [], process)
             return
         scores = [failed(error)]
     for call, score in zip(calls, scores, strict=True):
