@@ -107,6 +107,14 @@ def test_files_of_held_out_splits_are_not_trained_on(training, test, tmp_path):
     assert read_rows(tmp_path / "data", None, 0.5) == (ROWS[:3], expected)
 
 
+def test_a_split_whose_name_begins_with_another_word_is_refused_until_it_is_named(tmp_path):
+    data = tmp_path / "data"
+    train, test = write(data / "gsm8k_train.jsonl", ROWS[:3]), write(data / "gsm8k_test.jsonl", ROWS[3:5])
+    with pytest.raises(ConfigError, match=r"(?s)gsm8k_test\.jsonl may be the split 'test'.*env\.held_out"):
+        read_rows(data, None, 0.5)
+    assert read_rows(train, test, 0.5) == (ROWS[:3], ROWS[3:5])
+
+
 def test_a_held_out_file_of_the_folder_is_not_trained_on_and_the_same_file_twice_is_refused(tmp_path):
     a, b = write(tmp_path / "data" / "a.jsonl", ROWS[:3]), write(tmp_path / "data" / "b.jsonl", ROWS[3:5])
     assert read_rows(a.parent, b, 0.5) == (ROWS[:3], ROWS[3:5])

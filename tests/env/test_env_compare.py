@@ -59,6 +59,22 @@ class Generous(Counter):
         return replace(result, reward=2 * result.reward)
 
 
+class Game(Counter):
+    """The same for two players: the first loses when the reward would have come."""
+
+    def outcome(self) -> list[float]:
+        return [-1.0, 1.0]
+
+    async def step(self, action: str) -> StepResult:
+        result = await super().step(action)
+        return replace(result, reward=0.0, info={"rewards": self.outcome()} if result.terminated else {})
+
+
+class OtherWinner(Game):
+    def outcome(self) -> list[float]:
+        return [1.0, -1.0]
+
+
 class Fails(Counter):
     async def step(self, action: str) -> StepResult:
         if self.ups == 1 and action == "down.":
@@ -117,6 +133,13 @@ async def test_equal_environments_have_no_difference(monkeypatch):
 async def test_the_first_difference_is_named_with_its_level(port, level, difference, monkeypatch):
     verified = await compared(monkeypatch, port)
     assert (verified.level, difference in verified.difference) == (level, True), verified.difference
+
+
+async def test_the_rewards_of_all_players_are_compared_and_counted(monkeypatch):
+    verified = await compared(monkeypatch, Declared(Game), Declared(Game))
+    assert verified.difference == "" and verified.rewarded > 0
+    verified = await compared(monkeypatch, Declared(OtherWinner), Declared(Game))
+    assert "`info['rewards']` differs, reference and port: " in verified.difference
 
 
 async def test_the_responses_reproduce_the_difference(monkeypatch):

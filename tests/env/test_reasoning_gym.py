@@ -55,6 +55,12 @@ def test_an_unknown_data_set_suggests_the_nearest():
         made().reset(Task(env="reasoning_gym", family="leg_countin", seed=0))
 
 
+def test_options_of_an_unknown_data_set_suggest_the_nearest():
+    session = made(options={"leg_countng": {"max_animals": 5}})
+    with pytest.raises(ConfigError, match=r"(?s)'leg_countng'.*leg_counting"):
+        session.reset(Task(env="reasoning_gym", family="leg_counting", seed=0))
+
+
 async def test_a_reward_for_a_wrong_answer_is_reported(monkeypatch):
     monkeypatch.setattr("quartet.env.checks.cost.SECONDS", 0.05)
     env = config.Env(name="reasoning_gym", sessions=2, families=["spell_backward"])

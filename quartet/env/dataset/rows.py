@@ -53,6 +53,8 @@ def read_rows(data: Path, held_out: Path | None, held_out_share: float) -> Rows:
     if not data.exists():
         raise ConfigError(f"there is no data set at {data}", ADVICE)
     splits = _splits(data)
+    if not held_out and not {*splits} & {*HELD_OUT, *TRAINING}:
+        _refuse_hidden_splits(data)
     held_out_splits = [splits[name] for name in HELD_OUT if name in splits]
     given = _files([held_out] if held_out else next(iter(held_out_splits), []))
     left_out = {file.resolve() for file in [*given, *_files([place for split in held_out_splits for place in split])]}
@@ -85,8 +87,23 @@ def _splits(data: Path) -> dict[str, list[Path]]:
     found: defaultdict[str, list[Path]] = defaultdict(list)
     for path in sorted(data.iterdir()) if data.is_dir() else []:
         if path.is_dir() or path.suffix in READERS:
-            found[re.split(r"[^a-z]", path.name.lower())[0]].append(path)
+            found[_words(path)[0]].append(path)
     return found
+
+
+def _words(path: Path) -> list[str]:
+    return re.split(r"[^a-z]+", path.name.lower())
+
+
+def _refuse_hidden_splits(data: Path) -> None:
+    """Raise `ConfigError` if a name of the folder has the name of a split, but not as its first word: its files would
+    be read for training."""
+    for path in sorted(data.iterdir()) if data.is_dir() else []:
+        if hidden := {*_words(path)[1:]} & {*HELD_OUT, *TRAINING}:
+            raise ConfigError(
+                f"{path} may be the split {min(hidden)!r}, but its name begins with another word",
+                "name the file for evaluation in env.held_out, and the one for training in env.data",
+            )
 
 
 def _rows(files: list[Path]) -> Iterator[Row]:

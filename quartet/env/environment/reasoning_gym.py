@@ -39,6 +39,8 @@ class ReasoningGym(Environment):
     def families(self) -> list[str]:
         import_extra("reasoning_gym", self.extra)
         known = import_extra("reasoning_gym.factory", self.extra).DATASETS
+        if unknown := self.settings.options.keys() - known.keys():
+            raise ConfigError(f"env.options names no data set {min(unknown)!r}", nearest(min(unknown), known))
         return sorted(name for name in known if name in self.settings.options or name not in INEXACT)
 
     def session(self) -> Env:

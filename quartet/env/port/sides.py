@@ -16,6 +16,8 @@ from quartet.types import Observation, StepResult, Task
 SEEN = ("goal", "text", "error", "messages", "tools", "pictures")
 """Fields of an observation that a policy reads."""
 RESULT = ("reward", "rewards", "terminated", "truncated")
+INFO = ("success", "rewards", "speaker")
+"""Entries of a result's `info` that Quartet reads: of games with several roles also their rewards, and who is next."""
 T = TypeVar("T")
 
 
@@ -81,4 +83,4 @@ def _observed(observation: Observation) -> dict[str, Any]:
 
 def _resulting(result: StepResult) -> dict[str, Any]:
     values = {name: getattr(result, name) for name in RESULT}
-    return values | {"info['success']": result.info.get("success")} | _observed(result.observation)
+    return values | {f"info[{name!r}]": result.info.get(name) for name in INFO} | _observed(result.observation)

@@ -109,7 +109,7 @@ class Verification:
                 self.verified.responses.append(_written(response))
                 result = await sides.step(response)
                 self.verified.turns += 1
-                reward += abs(result.reward)
+                reward += abs(result.reward) + sum(map(abs, result.info.get("rewards", ())))
                 if result.terminated or result.truncated:
                     break
                 seen = result.observation
