@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from quartet.actions.arguments import storable
 from quartet.actions.error import ActionError
 from quartet.actions.keyboard import canonical_keys
 from quartet.types.action import Action, Done, Infeasible, Keyboard, Pointer, ToolCall, Wait
@@ -153,9 +154,8 @@ def _keyboard(match: re.Match[str]) -> Keyboard:
 
 def _call(match: re.Match[str]) -> ToolCall:
     try:
-        arguments = msgspec.json.decode(match[2], type=dict[str, Any])
-        msgspec.json.encode(arguments)  # refuses numbers that only decoding accepts
-    except (msgspec.DecodeError, RecursionError, OverflowError):
+        arguments = storable(msgspec.json.decode(match[2], type=dict[str, Any]))
+    except (msgspec.DecodeError, RecursionError):
         raise ActionError("arguments are no JSON object") from None
     return ToolCall(name=match[1], arguments=arguments)
 

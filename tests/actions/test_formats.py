@@ -163,7 +163,7 @@ def test_any_response_is_actions_or_an_action_error(name, text):
         assert len(str(error)) < 80
     else:
         assert actions
-        assert msgspec.json.decode(msgspec.json.encode(actions), type=list[Action]) == actions
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(actions), type=list[Action]) == actions
 
 
 @pytest.mark.parametrize("call", sorted(_READERS))
@@ -179,6 +179,22 @@ def test_arguments_of_a_call_are_an_action_of_the_declared_types_or_an_action_er
     except ActionError:
         return
     assert msgspec.json.decode(msgspec.json.encode(actions), type=list[Action]) == actions
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("quartet", 'call add {"a": [%s]}'),
+        ("hermes", '<tool_call>{"name": "add", "arguments": {"a": [%s]}}</tool_call>'),
+        ("qwen3_vl", '<tool_call>{"name": "add", "arguments": {"a": [%s]}}</tool_call>'),
+    ],
+)
+def test_an_argument_that_could_not_be_recorded_is_refused(name, text):
+    for number in (2**64 - 1, -(2**63)):
+        assert part(name).parse(text % number, PICTURE) == [ToolCall(name="add", arguments={"a": [number]})]
+    for number in (2**64, -(2**63) - 1, 10**400):
+        with pytest.raises(ActionError, match="number too large"):
+            part(name).parse(text % number, PICTURE)
 
 
 TEXT_IS_AN_ANSWER = {"environment", "hermes"}
