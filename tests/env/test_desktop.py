@@ -15,6 +15,7 @@ import psutil
 import pytest
 import pytest_asyncio
 from PIL import Image, ImageChops
+from Xlib import Xatom
 
 from quartet import config
 from quartet.env import make_environment
@@ -103,6 +104,16 @@ async def test_the_picture_shows_the_pointer(session: DesktopSession) -> None:
     left, top, right, bottom = ImageChops.difference(picture, frame).getbbox() or (0, 0, 0, 0)
     assert 380 < left <= 400 < right < 420
     assert 280 < top <= 300 < bottom < 330
+
+
+async def test_a_program_may_set_the_property_of_the_active_window(session: DesktopSession) -> None:
+    await session.reset(task("write_note"))
+    screen = session.desktop.screen
+    (window,) = screen.windows()
+    name = screen.display.get_atom("_NET_ACTIVE_WINDOW")
+    for values in ([window.id, 7], [window.id]):
+        screen.root.change_property(name, Xatom.WINDOW, 32, values)
+        assert screen.windows() == [window] and window.active
 
 
 # ------------------------------------------------------------------------------------------------------ what actions do
