@@ -127,6 +127,15 @@ async def test_any_text_is_typed_as_it_is_written(session: DesktopSession) -> No
     assert (home(session) / "notes.txt").read_text() == text.replace("\\\\", "\\")
 
 
+async def test_an_empty_text_empties_a_field(session: DesktopSession) -> None:
+    observation = await session.reset(task("replace_word"))
+    place = f"1st [{ref(observation, 'textarea 1st')}]"
+    emptied = (await session.step(f'type {place} ""')).observation
+    assert re.search(rf'textarea {re.escape(place)}( = "")?( focused)?$', emptied.text, re.MULTILINE)
+    await play(session, "key Control+s")
+    assert [file.read_text() for file in home(session).glob("*.txt")] == [""]
+
+
 async def test_each_action_is_performed_once_and_in_order(session: DesktopSession) -> None:
     observation = await session.reset(task("press_number"))
     seven = f"click 7 [{ref(observation, 'button 7')}]"

@@ -167,6 +167,12 @@ async def test_actions_reach_the_guest_as_data(guest: GuestServer, pool: EnvPool
     await pool.release(session, healthy=True)
 
 
+async def test_an_empty_text_empties_a_field(guest: GuestServer, pool: EnvPool) -> None:
+    result = await play(pool, "either", 'type 1st [3] ""')
+    assert result.actions[0].outcome == Outcome.DONE
+    assert [call[1:-1] for call in guest.calls() if call[0] == "hotkey"] == [["ctrl", "a"], ["backspace"]]
+
+
 async def test_a_held_button_is_released_at_the_end_of_its_turn(guest: GuestServer, pool: EnvPool) -> None:
     session = await pool.acquire()
     assert isinstance(session, OSWorldSession)

@@ -115,6 +115,8 @@ class DesktopHands:
         points = self._focus(place)
         if isinstance(place, Element) and self._item(place).kind in TEXT_FIELDS:
             self._devices.key("Control+a")
+            if not text:  # typing replaces what is selected, but there is nothing to type
+                self._devices.key("Backspace")
         self._devices.type(text)
         return points
 

@@ -79,6 +79,8 @@ class GuestHands:
         steps: list[Step] = [{"do": "click", "button": "left", "count": 1, "x": x, "y": y} for x, y in points]
         if isinstance(place, Element) and self.items[place.ref].kind in TEXT_FIELDS:
             steps.append({"do": "key", "keys": ["ctrl", "a"]})
+            if not text:  # typing replaces what is selected, but there is nothing to type
+                steps.append({"do": "key", "keys": ["backspace"]})
         return [*steps, {"do": "type", "text": text}]
 
     def _point(self, place: Place) -> tuple[float, float]:
