@@ -237,6 +237,11 @@ def tool_call(**arguments) -> str:
             "Thought: x\nAction: hotkey(key='ctrl a')\n\ntype(content='it's me\\n')\n\nfinished()",
             [Keyboard(keys=["Control+a"]), Keyboard(text="it's me\n"), Done()],
         ),
+        (
+            "ui_tars",
+            "Thought: x\nAction: hotkey(key='ctrl a')\n\nAction: type(content='a')\nThought: y\nAction: finished()",
+            [Keyboard(keys=["Control+a"]), Keyboard(text="a"), Done()],
+        ),
         ("ui_tars", "Action: call_user()", [Infeasible()]),
         (
             "qwen3_vl",
