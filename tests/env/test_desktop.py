@@ -18,13 +18,15 @@ from PIL import Image, ImageChops
 from Xlib import Xatom
 
 from quartet import config
+from quartet.actions.keyboard import KEYS
 from quartet.env import make_environment
 from quartet.env.check.experts import play_experts
 from quartet.env.check.subject import Subject
 from quartet.env.desktop.deadline import Deadline
 from quartet.env.desktop.keeper import descendants
 from quartet.env.desktop.session import DesktopSession
-from quartet.errors import EnvError
+from quartet.env.desktop.task.setup import Press
+from quartet.errors import ConfigError, EnvError
 from quartet.types import Keyboard, Observation, Outcome, Pointer, StepResult, Task, Wait
 from quartet.types.frame import Point
 
@@ -153,6 +155,15 @@ async def test_keys_are_up_after_each_turn(session: DesktopSession) -> None:
     display = session.desktop.screen.display
     assert not any(display.query_keymap())
     assert not display.screen().root.query_pointer().mask & 0x100
+
+
+async def test_every_key_has_a_code_and_an_unknown_one_is_not_pressed(session: DesktopSession) -> None:
+    await session.reset(task("write_note"))
+    devices = session.desktop.devices
+    assert [key for key in KEYS if not devices.key(key)] == []
+    assert not devices.key("Foo") and not devices.key("Control+Foo")
+    with pytest.raises(ConfigError, match="no key 'Foo'"):
+        Press(["Shift", "Foo"]).apply(session.desktop, Deadline(1.0))
 
 
 async def test_points_drags_and_clicks_reach_the_program(session: DesktopSession) -> None:
