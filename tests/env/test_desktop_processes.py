@@ -1,6 +1,8 @@
 """Processes of a desktop and their keeper, without a desktop: what is left when the keeper is killed or stopped."""
 
 import signal
+import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -35,6 +37,14 @@ def test_a_program_is_started_and_ended_with_the_keeper() -> None:
     assert not started.folder.exists()
     for each in tree:
         wait_for_end(each)
+
+
+def test_a_keeper_that_cannot_be_started_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
+    with pytest.raises(EnvError, match=r"(?s)cannot start the process that supervises.*No such file.*env\.sessions"):
+        Processes()
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
