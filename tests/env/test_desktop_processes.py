@@ -63,6 +63,17 @@ def test_a_keeper_that_is_killed_or_stopped_leaves_nothing(monkeypatch: pytest.M
     assert not started.folder.exists()
 
 
+def test_a_program_in_the_background_ends_although_the_keeper_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "END_TIMEOUT_SECONDS", 0.1)
+    others = set(psutil.Process().children())
+    started = Processes()
+    (keeper,) = set(psutil.Process().children()) - others
+    _, line = started.start(["sh", "-c", "sleep 1000 > /dev/null & echo $!"], ENV, reads_line=True)
+    keeper.suspend()
+    started.close()
+    wait_for_end(int(line))
+
+
 def test_a_fork_bomb_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "MAX_PROCESSES", 3)
     started = Processes()

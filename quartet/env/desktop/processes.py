@@ -86,6 +86,7 @@ class Processes:
         try:
             self._keeper.wait(END_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
+            keeper.kill_descendants(self._keeper.pid)  # one in the background would outlive the keeper
             self._keeper.kill()
             self._keeper.wait()
         self._keeper.stdout.close()
