@@ -8,8 +8,9 @@ from quartet.types import Action, Outcome, TakenAction, Wait
 from quartet.types.frame import Point, Screen, to_screen
 
 MAX_ACTIONS = 16
-"""Maximum number of actions of one response. With `MAX_WAITED_SECONDS` it keeps a response within the step's time
-limit, since a response that takes longer would be an error of the environment instead of the policy."""
+"""Maximum number of actions of one response. With `MAX_WAITED_SECONDS`, and a desktop's limit of its waits for quiet,
+it keeps a response within the step's time limit: a response that takes longer would be an error of the environment
+instead of the policy."""
 MAX_WAIT_SECONDS = 5.0
 """Maximum duration of a wait; a longer one is cut."""
 MAX_WAITED_SECONDS = 10.0

@@ -23,9 +23,11 @@ from quartet.env import make_environment
 from quartet.env.check.experts import play_experts
 from quartet.env.check.subject import Subject
 from quartet.env.desktop.deadline import Deadline
+from quartet.env.desktop.desktop import SETTLE_SECONDS
 from quartet.env.desktop.keeper import descendants
 from quartet.env.desktop.session import DesktopSession
 from quartet.env.desktop.task.setup import Press
+from quartet.env.performing import MAX_ACTIONS
 from quartet.errors import ConfigError, EnvError
 from quartet.types import Keyboard, Observation, Outcome, Pointer, StepResult, Task, Wait
 from quartet.types.frame import Point
@@ -178,6 +180,15 @@ async def test_points_drags_and_clicks_reach_the_program(session: DesktopSession
     twice = Pointer(gesture="double_click", places=[Point(x + 12, y + 8)])
     result = await session.act([Keyboard(text=" word"), Wait(), twice, Keyboard(text="x")])
     assert '= "x word"' in result.observation.text
+
+
+async def test_a_program_that_is_always_busy_does_not_use_up_the_time_of_a_step(session: DesktopSession) -> None:
+    await session.reset(task("echo_to_file"))
+    await session.step('type here "while :; do :; done\\n"')
+    began = time.monotonic()
+    result = await session.act([Keyboard(keys=["Shift"])] * MAX_ACTIONS)
+    assert time.monotonic() - began < MAX_ACTIONS * SETTLE_SECONDS
+    assert [one.outcome for one in result.actions] == [Outcome.DONE] * MAX_ACTIONS
 
 
 async def test_an_impossible_action_is_an_error_that_the_policy_reads(session: DesktopSession) -> None:
