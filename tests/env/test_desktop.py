@@ -197,6 +197,7 @@ async def test_an_impossible_action_is_an_error_that_the_policy_reads(session: D
         ("hello", "not an action", Outcome.PARSE_ERROR),
         ("click nothing [190]", "no element [190]", Outcome.REFUSED),
         ("click (800,10)", "outside the page (800,10)", Outcome.REFUSED),
+        (f'type here "{"a" * 1001}"', "text longer than 1000 characters", Outcome.REFUSED),
         ('type here "\x07"', "text with a control character", Outcome.REFUSED),
     ):
         result = await session.step(action)

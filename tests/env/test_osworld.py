@@ -228,6 +228,7 @@ async def test_an_impossible_action_is_an_outcome(pool: EnvPool) -> None:
     for action, error in (
         ("click Gone [9]", "no element [9]"),
         ("click (640,0)", "outside the page (640,0)"),
+        (f'type here "{"a" * 1001}"', "text longer than 1000 characters"),
         ('type here "漢"', "text with a character that is on no key"),
         ("key_down Shift", "not possible in this guest"),
     ):
