@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from quartet.actions.arguments import storable
 from quartet.actions.error import ActionError
 from quartet.actions.keyboard import canonical_keys
 from quartet.types.action import Action, Done, Infeasible, Keyboard, Pointer, ToolCall, Wait
@@ -80,7 +81,8 @@ def parse_action(text: str) -> Action:
 def parse_actions(text: str) -> list[Action]:
     """Return the actions of all lines that begin with one, in order; if no line does, the action of `parse_action`.
 
-    Raise `ActionError` if no line parses, or if a line begins with an action that is wrong, such as `key Foo`.
+    Raise `ActionError` if no line parses, or if a line begins with an action that is wrong, such as `key Foo`. A line
+    such as `Press the Save button.` is prose.
     """
     found = [_parse(line, next(_clauses(line))) for line in _lines(text)]
     return [action for action in found if action is not None] or [parse_action(text)]
@@ -146,21 +148,29 @@ def _select(match: re.Match[str]) -> ToolCall:
     return ToolCall(name=SELECT, arguments={"element": element.ref, **label, "option": option})
 
 
-def _keyboard(match: re.Match[str]) -> Keyboard:
-    motion: Any = _MOTIONS[match[1].lower()]
-    return Keyboard(keys=[_key(name) for name in match[2].split()], motion=motion)
+def _keyboard(match: re.Match[str]) -> Keyboard | None:
+    verb, names = match[1].lower(), match[2].split()
+    if verb == "press" and _is_prose(names):
+        return None
+    motion: Any = _MOTIONS[verb]
+    return Keyboard(keys=[_key(name) for name in names], motion=motion)
+
+
+def _is_prose(names: list[str]) -> bool:
+    """Return whether several words name no key, apart from single letters such as the article in `Press a button`."""
+    keys = [canonical_keys(_without_end(name)) for name in names]
+    return len(names) > 1 and None in keys and not any(key and len(key) > 1 for key in keys)
 
 
 def _call(match: re.Match[str]) -> ToolCall:
     try:
-        arguments = msgspec.json.decode(match[2], type=dict[str, Any])
-        msgspec.json.encode(arguments)  # refuses numbers that only decoding accepts
-    except (msgspec.DecodeError, RecursionError, OverflowError):
+        arguments = storable(msgspec.json.decode(match[2], type=dict[str, Any]))
+    except (msgspec.DecodeError, RecursionError):
         raise ActionError("arguments are no JSON object") from None
     return ToolCall(name=match[1], arguments=arguments)
 
 
-_RULES: list[tuple[re.Pattern[str], Callable[[re.Match[str]], Action]]] = [
+_RULES: list[tuple[re.Pattern[str], Callable[[re.Match[str]], Action | None]]] = [
     (re.compile(pattern, re.IGNORECASE | re.DOTALL), build)
     for pattern, build in (
         (rf"({'|'.join(_GESTURES)})\s*+({HERE}(?={_END})|{_TARGET}){_END}", _pointer),
@@ -200,11 +210,16 @@ def _number(digits: str) -> int:
 
 
 def _key(text: str) -> str:
-    name = text[0] + text[1:].rstrip(".`*")  # punctuation may follow
+    name = _without_end(text)
     keys = canonical_keys(name)
     if keys is None:
         raise ActionError(f"no key {name[:20]}")
     return keys
+
+
+def _without_end(name: str) -> str:
+    """Return the name of a key without the punctuation that may follow it."""
+    return name[0] + name[1:].rstrip(".`*")
 
 
 def _unquote(quoted: str) -> str:

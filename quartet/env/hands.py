@@ -11,7 +11,7 @@ from typing import Any
 from quartet.actions.grammar import SELECT
 from quartet.actions.keyboard import MODIFIER_BITS
 from quartet.env.page import Button, Page
-from quartet.env.performing import ActionFailedError, on_screen, wait_seconds
+from quartet.env.performing import MAX_TYPED_CHARACTERS, ActionFailedError, on_screen, typed, wait_seconds
 from quartet.types import Action, Done, Infeasible, Keyboard, Pointer, Text, ToolCall, Wait
 from quartet.types.frame import Element, Place, Point
 
@@ -24,9 +24,6 @@ def watching(answers: str = "{}") -> str:
     return f"({(files('quartet.env') / 'watch.js').read_text()})({answers})"
 
 
-MAX_TYPED_CHARACTERS = 1000
-"""Maximum length of a typed or pasted text. A key takes about a millisecond, and typing must end within the step's time
-limit."""
 LONG_PRESS_SECONDS = 0.6
 
 TWO_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
@@ -159,8 +156,7 @@ class Hands:
         await self._page.press(key, modifiers=self._modifiers)
 
     async def _type(self, place: Place | None, text: str) -> None:
-        if len(text) > MAX_TYPED_CHARACTERS:
-            raise ActionFailedError(f"text longer than {MAX_TYPED_CHARACTERS} characters")
+        text = typed(text)
         if isinstance(place, Element):
             await self._fill(_number(place.ref), text)
             return

@@ -8,12 +8,16 @@ from quartet.types import Action, Outcome, TakenAction, Wait
 from quartet.types.frame import Point, Screen, to_screen
 
 MAX_ACTIONS = 16
-"""Maximum number of actions of one response. With `MAX_WAITED_SECONDS` it keeps a response within the step's time
-limit, since a response that takes longer would be an error of the environment instead of the policy."""
+"""Maximum number of actions of one response. With `MAX_WAITED_SECONDS`, and a desktop's limit of its waits for quiet,
+it keeps a response within the step's time limit: a response that takes longer would be an error of the environment
+instead of the policy."""
 MAX_WAIT_SECONDS = 5.0
 """Maximum duration of a wait; a longer one is cut."""
 MAX_WAITED_SECONDS = 10.0
 """Maximum duration of all waits of one response."""
+MAX_TYPED_CHARACTERS = 1000
+"""Maximum length of a typed or pasted text. A key takes about a millisecond, and typing must end within the step's time
+limit."""
 
 
 class ActionFailedError(Exception):
@@ -73,6 +77,13 @@ async def perform_all(
 def wait_seconds(seconds: float) -> float:
     """Return the duration of a wait, cut to its limit."""
     return min(max(seconds, 0.0), MAX_WAIT_SECONDS)
+
+
+def typed(text: str) -> str:
+    """Return a text that may be typed. Raise `ActionFailedError` for one that is too long."""
+    if len(text) > MAX_TYPED_CHARACTERS:
+        raise ActionFailedError(f"text longer than {MAX_TYPED_CHARACTERS} characters")
+    return text
 
 
 def _check_budget(count: int, waited_seconds: float) -> None:

@@ -1,7 +1,5 @@
 """Environment session whose responses have the recipe's format of actions."""
 
-from collections.abc import Sequence
-
 from msgspec.structs import replace
 
 from quartet.actions.error import ActionError, UnwritableError
@@ -49,7 +47,8 @@ class FormattedEnv:
         await self._env.close()
 
     def _shown(self, result: StepResult) -> StepResult:
-        self._seen(result.observation)
+        if result.observation.pictures:  # otherwise the policy still has the last picture
+            self._seen(result.observation)
         return result
 
     def _seen(self, observation: Observation) -> Observation:
@@ -58,16 +57,18 @@ class FormattedEnv:
 
     def _noted(self, taken: TakenAction) -> TakenAction:
         """Return the record with the action in the notation of the format, as later prompts repeat it."""
-        return replace(taken, canonical=self._written([taken.action] if taken.action else []))
+        return replace(taken, canonical=self._written(taken.action))
 
     def _translated(self, taken: TakenAction) -> TakenAction:
         """Return the record of an expert's action in the notation of the format, or in the expert's if it cannot say
         it: that is the environment's own grammar, which a policy without a format writes, too."""
         return replace(taken, canonical=self._noted(taken).canonical or taken.canonical)
 
-    def _written(self, actions: Sequence[Action]) -> str:
+    def _written(self, action: Action | None) -> str:
+        if action is None:
+            return ""
         try:
-            return self._format.write(actions)
+            return self._format.write([action])
         except UnwritableError:
             return ""
 

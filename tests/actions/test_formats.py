@@ -163,7 +163,7 @@ def test_any_response_is_actions_or_an_action_error(name, text):
         assert len(str(error)) < 80
     else:
         assert actions
-        assert msgspec.json.decode(msgspec.json.encode(actions), type=list[Action]) == actions
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(actions), type=list[Action]) == actions
 
 
 @pytest.mark.parametrize("call", sorted(_READERS))
@@ -179,6 +179,22 @@ def test_arguments_of_a_call_are_an_action_of_the_declared_types_or_an_action_er
     except ActionError:
         return
     assert msgspec.json.decode(msgspec.json.encode(actions), type=list[Action]) == actions
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("quartet", 'call add {"a": [%s]}'),
+        ("hermes", '<tool_call>{"name": "add", "arguments": {"a": [%s]}}</tool_call>'),
+        ("qwen3_vl", '<tool_call>{"name": "add", "arguments": {"a": [%s]}}</tool_call>'),
+    ],
+)
+def test_an_argument_that_could_not_be_recorded_is_refused(name, text):
+    for number in (2**64 - 1, -(2**63)):
+        assert part(name).parse(text % number, PICTURE) == [ToolCall(name="add", arguments={"a": [number]})]
+    for number in (2**64, -(2**63) - 1, 10**400):
+        with pytest.raises(ActionError, match="number too large"):
+            part(name).parse(text % number, PICTURE)
 
 
 TEXT_IS_AN_ANSWER = {"environment", "hermes"}
@@ -220,6 +236,11 @@ def tool_call(**arguments) -> str:
             "ui_tars",
             "Thought: x\nAction: hotkey(key='ctrl a')\n\ntype(content='it's me\\n')\n\nfinished()",
             [Keyboard(keys=["Control+a"]), Keyboard(text="it's me\n"), Done()],
+        ),
+        (
+            "ui_tars",
+            "Thought: x\nAction: hotkey(key='ctrl a')\n\nAction: type(content='a')\nThought: y\nAction: finished()",
+            [Keyboard(keys=["Control+a"]), Keyboard(text="a"), Done()],
         ),
         ("ui_tars", "Action: call_user()", [Infeasible()]),
         (
@@ -361,6 +382,8 @@ def computer_13(action_type: str, **parameters) -> str:
         ("browsergym", "select_option('a1', 3)"),
         ("qwen3_vl", tool_call(action="left_click", position=[1, 2])),
         ("qwen3_vl", tool_call(action="left_click", coordinate=[1])),
+        ("qwen3_vl", tool_call(action="left_click", coordinate=[10**400, 1])),
+        ("qwen3_vl", tool_call(action="wait", time=10**400)),
         ("computer_13", computer_13("CLICK", x=100)),
         ("computer_13", computer_13("CLICK", position=[1, 2])),
         ("computer_13", json.dumps({"action_type": "CLICK", "x": 100})),
@@ -368,6 +391,9 @@ def computer_13(action_type: str, **parameters) -> str:
         ("computer_13", computer_13("CLICK", x=1, y=2, text="a")),
         ("computer_13", computer_13("CLICK", x=1, y=2, button="right", num_clicks=2)),
         ("computer_13", computer_13("CLICK", x=True, y=2)),
+        ("computer_13", computer_13("CLICK", x=10**400, y=2)),
+        ("computer_13", computer_13("CLICK", x=1, y=2, num_clicks=10**400)),
+        ("computer_13", computer_13("SCROLL", dy=-(10**400))),
         ("computer_13", computer_13("DRAG_TO", x=5)),
         ("computer_13", computer_13("DRAG_TO")),
         ("computer_13", computer_13("MOUSE_DOWN", button="right")),

@@ -137,6 +137,23 @@ def test_several_actions_stand_in_lines_of_their_own():
     assert parse_actions("Thought. click a [3]") == [click(Element("3", "a"))]
 
 
+@pytest.mark.parametrize("prose", ["Press the Save button.", "Press a button", "1. Press the X."])
+def test_a_line_of_prose_about_a_press_is_no_action(prose) -> None:
+    assert parse_actions(f"{prose}\nclick Save [3]") == [click(Element("3", "Save"))]
+    with pytest.raises(ActionError, match="not an action"):
+        parse_actions(prose)
+
+
+@pytest.mark.parametrize("line", ["key Foo", "press Foo", "press Enter Foo", "key the Save button"])
+def test_a_line_with_an_unknown_key_refuses_the_whole_response(line) -> None:
+    with pytest.raises(ActionError, match="no key"):
+        parse_actions(f"{line}\nclick Save [3]")
+
+
+def test_keys_of_one_letter_are_keys() -> None:
+    assert parse_actions("press a b\npress x") == [Keyboard(keys=["a", "b"]), Keyboard(keys=["x"])]
+
+
 def test_an_unknown_key_is_named() -> None:
     with pytest.raises(ActionError, match="no key Hyper"):
         parse_action("key Hyper")

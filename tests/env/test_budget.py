@@ -2,7 +2,15 @@
 
 import pytest
 
-from quartet.env.performing import MAX_ACTIONS, MAX_WAIT_SECONDS, MAX_WAITED_SECONDS, perform_all
+from quartet.env.performing import (
+    MAX_ACTIONS,
+    MAX_TYPED_CHARACTERS,
+    MAX_WAIT_SECONDS,
+    MAX_WAITED_SECONDS,
+    ActionFailedError,
+    perform_all,
+    typed,
+)
 from quartet.types import Action, Keyboard, Outcome, TakenAction, Wait
 
 TYPED = Keyboard(text="a")
@@ -36,6 +44,12 @@ async def test_actions_beyond_the_budget_are_not_performed_and_the_policy_reads_
     assert len(actions) == MAX_ACTIONS
     assert [one.outcome for one in taken[-3:]] == [Outcome.DONE, Outcome.REFUSED, Outcome.ENDED]
     assert taken[MAX_ACTIONS].error == "more than 16 actions in one response"
+
+
+def test_a_text_that_takes_too_long_to_type_is_refused():
+    assert typed("a" * MAX_TYPED_CHARACTERS) == "a" * MAX_TYPED_CHARACTERS
+    with pytest.raises(ActionFailedError, match="text longer than 1000 characters"):
+        typed("a" * (MAX_TYPED_CHARACTERS + 1))
 
 
 @pytest.mark.parametrize("seconds", [MAX_WAIT_SECONDS, 1_000.0])

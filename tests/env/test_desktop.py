@@ -15,15 +15,20 @@ import psutil
 import pytest
 import pytest_asyncio
 from PIL import Image, ImageChops
+from Xlib import Xatom
 
 from quartet import config
+from quartet.actions.keyboard import KEYS
 from quartet.env import make_environment
 from quartet.env.check.experts import play_experts
 from quartet.env.check.subject import Subject
 from quartet.env.desktop.deadline import Deadline
+from quartet.env.desktop.desktop import SETTLE_SECONDS
 from quartet.env.desktop.keeper import descendants
 from quartet.env.desktop.session import DesktopSession
-from quartet.errors import EnvError
+from quartet.env.desktop.task.setup import Press
+from quartet.env.performing import MAX_ACTIONS
+from quartet.errors import ConfigError, EnvError
 from quartet.types import Keyboard, Observation, Outcome, Pointer, StepResult, Task, Wait
 from quartet.types.frame import Point
 
@@ -105,6 +110,16 @@ async def test_the_picture_shows_the_pointer(session: DesktopSession) -> None:
     assert 280 < top <= 300 < bottom < 330
 
 
+async def test_a_program_may_set_the_property_of_the_active_window(session: DesktopSession) -> None:
+    await session.reset(task("write_note"))
+    screen = session.desktop.screen
+    (window,) = screen.windows()
+    name = screen.display.get_atom("_NET_ACTIVE_WINDOW")
+    for values in ([window.id, 7], [window.id]):
+        screen.root.change_property(name, Xatom.WINDOW, 32, values)
+        assert screen.windows() == [window] and window.active
+
+
 # ------------------------------------------------------------------------------------------------------ what actions do
 
 
@@ -114,6 +129,15 @@ async def test_any_text_is_typed_as_it_is_written(session: DesktopSession) -> No
     place = f"1st [{ref(observation, 'textarea 1st')}]"
     await play(session, f'type {place} "first"', f'type {place} "{text}"', "key Control+s", "done")
     assert (home(session) / "notes.txt").read_text() == text.replace("\\\\", "\\")
+
+
+async def test_an_empty_text_empties_a_field(session: DesktopSession) -> None:
+    observation = await session.reset(task("replace_word"))
+    place = f"1st [{ref(observation, 'textarea 1st')}]"
+    emptied = (await session.step(f'type {place} ""')).observation
+    assert re.search(rf'textarea {re.escape(place)}( = "")?( focused)?$', emptied.text, re.MULTILINE)
+    await play(session, "key Control+s")
+    assert [file.read_text() for file in home(session).glob("*.txt")] == [""]
 
 
 async def test_each_action_is_performed_once_and_in_order(session: DesktopSession) -> None:
@@ -135,6 +159,15 @@ async def test_keys_are_up_after_each_turn(session: DesktopSession) -> None:
     assert not display.screen().root.query_pointer().mask & 0x100
 
 
+async def test_every_key_has_a_code_and_an_unknown_one_is_not_pressed(session: DesktopSession) -> None:
+    await session.reset(task("write_note"))
+    devices = session.desktop.devices
+    assert [key for key in KEYS if not devices.key(key)] == []
+    assert not devices.key("Foo") and not devices.key("Control+Foo")
+    with pytest.raises(ConfigError, match="no key 'Foo'"):
+        Press(["Shift", "Foo"]).apply(session.desktop, Deadline(1.0))
+
+
 async def test_points_drags_and_clicks_reach_the_program(session: DesktopSession) -> None:
     observation = await session.reset(task("replace_word"))
     word = observation.text.split('= "A ')[1].split()[0]
@@ -149,12 +182,22 @@ async def test_points_drags_and_clicks_reach_the_program(session: DesktopSession
     assert '= "x word"' in result.observation.text
 
 
+async def test_a_program_that_is_always_busy_does_not_use_up_the_time_of_a_step(session: DesktopSession) -> None:
+    await session.reset(task("echo_to_file"))
+    await session.step('type here "while :; do :; done\\n"')
+    began = time.monotonic()
+    result = await session.act([Keyboard(keys=["Shift"])] * MAX_ACTIONS)
+    assert time.monotonic() - began < MAX_ACTIONS * SETTLE_SECONDS
+    assert [one.outcome for one in result.actions] == [Outcome.DONE] * MAX_ACTIONS
+
+
 async def test_an_impossible_action_is_an_error_that_the_policy_reads(session: DesktopSession) -> None:
     await session.reset(task("write_note"))
     for action, error, outcome in (
         ("hello", "not an action", Outcome.PARSE_ERROR),
         ("click nothing [190]", "no element [190]", Outcome.REFUSED),
         ("click (800,10)", "outside the page (800,10)", Outcome.REFUSED),
+        (f'type here "{"a" * 1001}"', "text longer than 1000 characters", Outcome.REFUSED),
         ('type here "\x07"', "text with a control character", Outcome.REFUSED),
     ):
         result = await session.step(action)

@@ -1,6 +1,8 @@
 """Processes of a desktop and their keeper, without a desktop: what is left when the keeper is killed or stopped."""
 
 import signal
+import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +39,14 @@ def test_a_program_is_started_and_ended_with_the_keeper() -> None:
         wait_for_end(each)
 
 
+def test_a_keeper_that_cannot_be_started_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
+    with pytest.raises(EnvError, match=r"(?s)cannot start the process that supervises.*No such file.*env\.sessions"):
+        Processes()
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_keeper_that_is_killed_or_stopped_leaves_nothing(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     monkeypatch.setattr(processes, "END_TIMEOUT_SECONDS", 0.1)
@@ -51,6 +61,17 @@ def test_a_keeper_that_is_killed_or_stopped_leaves_nothing(monkeypatch: pytest.M
     started.close()
     wait_for_end(pid)
     assert not started.folder.exists()
+
+
+def test_a_program_in_the_background_ends_although_the_keeper_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "END_TIMEOUT_SECONDS", 0.1)
+    others = set(psutil.Process().children())
+    started = Processes()
+    (keeper,) = set(psutil.Process().children()) - others
+    _, line = started.start(["sh", "-c", "sleep 1000 > /dev/null & echo $!"], ENV, reads_line=True)
+    keeper.suspend()
+    started.close()
+    wait_for_end(int(line))
 
 
 def test_a_fork_bomb_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

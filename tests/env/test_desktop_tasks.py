@@ -93,6 +93,20 @@ def test_getters_read_files_of_the_home_only(tmp_path: Path) -> None:
     assert [Cell(path, "B3").read(desk) for path in ("bomb.gnumeric", "keys", "none")] == [None] * 3
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        SHEET.replace('Col="1"', 'Col="one"'),
+        SHEET.replace('Row="2"', 'Row=""'),
+        f'<?xml version="1.0" encoding="nope"?>{SHEET}',
+        f'<?xml version="1.0" encoding="utf-32"?>{SHEET}',
+    ],
+)
+def test_a_sheet_that_a_policy_has_written_wrongly_is_a_missing_result(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a.gnumeric").write_text(content)
+    assert Cell("a.gnumeric", "B3").read(home(tmp_path)) is None
+
+
 FAMILY = """
 app = "mousepad"
 instruction = "{a} and {b} is {c}, {text}"

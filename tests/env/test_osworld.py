@@ -167,6 +167,12 @@ async def test_actions_reach_the_guest_as_data(guest: GuestServer, pool: EnvPool
     await pool.release(session, healthy=True)
 
 
+async def test_an_empty_text_empties_a_field(guest: GuestServer, pool: EnvPool) -> None:
+    result = await play(pool, "either", 'type 1st [3] ""')
+    assert result.actions[0].outcome == Outcome.DONE
+    assert [call[1:-1] for call in guest.calls() if call[0] == "hotkey"] == [["ctrl", "a"], ["backspace"]]
+
+
 async def test_a_held_button_is_released_at_the_end_of_its_turn(guest: GuestServer, pool: EnvPool) -> None:
     session = await pool.acquire()
     assert isinstance(session, OSWorldSession)
@@ -222,6 +228,7 @@ async def test_an_impossible_action_is_an_outcome(pool: EnvPool) -> None:
     for action, error in (
         ("click Gone [9]", "no element [9]"),
         ("click (640,0)", "outside the page (640,0)"),
+        (f'type here "{"a" * 1001}"', "text longer than 1000 characters"),
         ('type here "漢"', "text with a character that is on no key"),
         ("key_down Shift", "not possible in this guest"),
     ):

@@ -118,6 +118,32 @@ async def test_a_history_shows_its_pictures_and_begins_branches_where_they_are_r
         policy.pictures.positions(np.array(call.prompt_ids), call.media)  # raises if they do not match
 
 
+class Triptychs(Slides):
+    """Shows three pictures in every turn."""
+
+    def _observe(self) -> Observation:
+        width = 24 + 8 * self._turn
+        pictures = [Picture(data=square(colour, width)) for colour in ("red", "blue", "green")]
+        return Observation(goal="Which colour?", text="", pictures=pictures)
+
+
+@pytest.mark.parametrize(
+    ("history", "own", "shown"),
+    [
+        ("interval", {"min": 1, "every": 2}, [3] * 13),
+        ("interval", {"min": 4, "every": 4}, [3, 6, 4, 7, 4, 7, 4, 7, 4, 7, 4, 7, 4]),
+        ("sliding", {"pictures": 2}, [3] * 13),
+        ("sliding", {"pictures": 4}, [3, *[4] * 12]),
+    ],
+)
+async def test_no_picture_of_the_newest_observation_is_removed(policy, history, own, shown):
+    trajectory = await play(policy, history, env=Triptychs, **own)
+    assert [len(call.media) for call in trajectory.calls] == shown
+    for call, turn in zip(trajectory.calls, trajectory.turns, strict=True):
+        newest = [policy.pictures.prompt(picture.data).media[0] for picture in turn.observation.pictures]
+        assert [replace(one, offset=1) for one in call.media[-3:]] == newest
+
+
 @pytest.mark.parametrize(("history", "own"), [("interval", {"min": 2, "every": 3}), ("sliding", {})])
 async def test_a_removal_of_pictures_changes_no_other_token(policy, history, own):
     """The texts of pruned prompts are those of the whole conversation, id by id, the sampled ones included."""

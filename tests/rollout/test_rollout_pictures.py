@@ -1,6 +1,7 @@
 """Pictures of observations in the prompts of a rollout, and in the record of its calls."""
 
 import hashlib
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from msgspec.structs import replace
 from PIL import Image
 from scripted_engine import ScriptedEngine, make_tokenizer
 
-from quartet.config import Loop
+from quartet.actions.taken import taken
+from quartet.config import ActionFormat, Loop
 from quartet.engine.api import to_generate_request
 from quartet.engine.base import GenerateRequest
 from quartet.engine.completion import to_completion_request
@@ -25,8 +27,25 @@ from quartet.policy.make_vision import make_vision_policy
 from quartet.policy.renderer import Renderer
 from quartet.registry import build
 from quartet.rollout.client import ModelClient
+from quartet.rollout.formatted_env import FormattedEnv
 from quartet.rollout.loop.base import Limits
-from quartet.types import Call, Message, Observation, Picture, Prompt, Sampling, Status, StepResult, Task, Trajectory
+from quartet.types import (
+    Action,
+    Call,
+    Message,
+    Observation,
+    Outcome,
+    Picture,
+    Pointer,
+    Prompt,
+    Sampling,
+    Status,
+    StepResult,
+    TakenAction,
+    Task,
+    Trajectory,
+)
+from quartet.types.frame import Point, Resized
 
 TASK = Task(env="squares", family="colour", seed=0)
 COLOURS = ("red", "blue", "red")
@@ -36,6 +55,26 @@ def square(colour: str, width: int = 40, height: int = 24) -> bytes:
     file = BytesIO()
     Image.new("RGB", (width, height), colour).save(file, "PNG")
     return file.getvalue()
+
+
+class Blinking:
+    """Shows a picture at the reset only. Each turn has one more record, without an action."""
+
+    def __init__(self) -> None:
+        self.acted: list[Action] = []
+
+    async def reset(self, task: Task) -> Observation:
+        return Observation(goal="", text="", pictures=[Picture(data=square("red"))])
+
+    async def step(self, action: str) -> StepResult:
+        raise AssertionError("a response in a format is not passed on as text")
+
+    async def act(self, actions: Sequence[Action]) -> StepResult:
+        self.acted += actions
+        records = [*map(taken, actions), TakenAction(outcome=Outcome.PARSE_ERROR)]
+        return StepResult(observation=Observation(goal="", text="dark"), reward=0, terminated=False, actions=records)
+
+    async def close(self) -> None: ...
 
 
 class Squares:
@@ -64,6 +103,26 @@ class Squares:
 def policy(tmp_path_factory: pytest.TempPathFactory) -> LoadedPolicy:
     texts = ["Which colour?", *COLOURS] * 2
     return make_vision_policy(texts, tmp_path_factory.mktemp("seeing") / "policy", hidden_size=32)
+
+
+async def test_points_keep_the_frame_of_the_last_picture_while_no_other_is_shown(policy):
+    env, renderer = Blinking(), Renderer(policy.tokenizer, policy.pictures)
+    formatted = FormattedEnv(env, build(ActionFormat(name="ui_tars")), renderer)
+    frame = renderer.picture_frame((await formatted.reset(TASK)).pictures)
+    assert isinstance(frame, Resized)
+    for _ in range(2):
+        await formatted.step("Action: click(point='<point>5 5</point>')")
+    assert env.acted == [Pointer(gesture="click", places=[Point(5, 5, frame)])] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("ui_tars", "Action: click(point='<point>5 5</point>')"), ("location_tokens", "click <loc12><loc40>")],
+)
+async def test_a_record_without_an_action_has_no_text(policy, name, said):
+    formatted = FormattedEnv(Blinking(), build(ActionFormat(name=name)), Renderer(policy.tokenizer, policy.pictures))
+    await formatted.reset(TASK)
+    assert [one.canonical for one in (await formatted.step(said)).actions] == [said, ""]
 
 
 def model_of(policy: LoadedPolicy, partial: list[Call] | None = None) -> tuple[ModelClient, ScriptedEngine]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from quartet.actions.arguments import storable
 from quartet.actions.error import ActionError
 from quartet.actions.format.base import ActionFormat, refuse
 from quartet.types import Action, Text, ToolCall
@@ -45,10 +46,9 @@ class Hermes(ActionFormat):
 def _read(block: str) -> ToolCall:
     try:
         call = msgspec.json.decode(block, type=WrittenCall)
-        msgspec.json.encode(call.arguments)  # refuses numbers that only decoding accepts
-    except (msgspec.DecodeError, RecursionError, OverflowError) as error:
+        return ToolCall(name=call.name, arguments=storable(call.arguments))
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ActionError(f"malformed tool call: {error}") from None
-    return ToolCall(name=call.name, arguments=call.arguments)
 
 
 def _written(action: Action) -> str:

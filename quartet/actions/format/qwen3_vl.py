@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, field
 
+from quartet.actions.arguments import storable
 from quartet.actions.error import ActionError
 from quartet.actions.format.base import ActionFormat, coordinate, number, refuse
 from quartet.actions.keyboard import chord, short_names
@@ -79,7 +80,7 @@ Return each call as JSON within tags:
         try:
             call = msgspec.json.decode(text, type=_Call)
             if call.name != TOOL:
-                return ToolCall(name=call.name, arguments=call.arguments)
+                return ToolCall(name=call.name, arguments=storable(call.arguments))
             said = msgspec.convert(call.arguments, _Arguments)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             raise ActionError("malformed tool call") from None

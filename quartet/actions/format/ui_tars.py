@@ -27,11 +27,12 @@ _POINTERS = {
 _DIRECTIONS = {"down": (0, 1), "up": (0, -1), "right": (1, 0), "left": (-1, 0)}
 _KEYS = {"hotkey": "press", "press": "press", "keydown": "down", "release": "up"}
 _NUMBER = re.compile(r"-?\d{1,15}+(?:\.\d{1,15}+)?+")
-_LAST_ACTION = re.compile(r"(?:^|\n)[ \t]*+Action:")
+_ACTION = re.compile(r"(?:^|\n)[ \t]*+Action:")
+_THOUGHT = re.compile(r"\n[ \t]*+Thought:")
 
 
 class UiTars(ActionFormat):
-    """A thought, then function calls after `Action:`, with points such as `<point>100 200</point>`."""
+    """Function calls after each `Action:`, with points such as `<point>100 200</point>`; thoughts before it."""
 
     class Settings(Section):
         coordinates: Literal["resized", "thousandths"] = "resized"
@@ -60,11 +61,10 @@ finished(content='xxx')
 call_user() # the task cannot be done""".replace("\\\n", "")
 
     def parse(self, text: str, picture: Frame) -> list[Action]:
-        start = 0
-        for match in _LAST_ACTION.finditer(text):
-            start = match.end()
+        _, *blocks = _ACTION.split(text)
         frame = picture if self.settings.coordinates == "resized" else THOUSANDTHS
-        actions = [_read(call, frame) for call in function_calls(text[start:])]
+        calls = [call for block in blocks or [text] for call in function_calls(_THOUGHT.split(block)[0])]
+        actions = [_read(call, frame) for call in calls]
         if not actions:
             raise ActionError("no action after 'Action:'")
         return actions

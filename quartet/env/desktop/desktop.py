@@ -4,6 +4,7 @@ A desktop lives for one episode, so nothing of an episode can reach the next one
 still down, no clipboard. All methods block; `Deadline`s bound them.
 """
 
+import math
 import shutil
 import time
 from contextlib import suppress
@@ -28,6 +29,8 @@ PROBE_SECONDS = 0.03
 """Interval of the two equal probes of a quiet desktop. It is longer than a tick of the processes' clocks."""
 SETTLE_SECONDS = 3.0
 """Maximum wait for a quiet desktop: a program that always draws must not stop an episode."""
+ACTIONS_SETTLE_SECONDS = 6.0
+"""Maximum duration of all waits for a quiet desktop between the actions of one response."""
 
 
 class Desktop:
@@ -38,6 +41,8 @@ class Desktop:
         self._confined = confined
         self._processes = Processes()
         self._env: dict[str, str] = {}
+        self.patience_seconds = math.inf
+        """Time that all further waits for a quiet desktop may take together."""
         try:
             self._start(width, height, deadline)
         except (ConnectionClosedError, DisplayConnectionError, OSError) as error:
@@ -84,8 +89,15 @@ class Desktop:
 
     def settle(self) -> bool:
         """Wait until two probes are equal: pixels, windows, and processes that all sleep. Return False if the desktop
-        does not become quiet."""
-        deadline, last = Deadline(SETTLE_SECONDS), None
+        does not become quiet, at once if `patience_seconds` are used up."""
+        limit = min(SETTLE_SECONDS, self.patience_seconds)
+        deadline = Deadline(limit)
+        quiet = self._becomes_quiet(deadline)
+        self.patience_seconds -= limit - deadline.left()
+        return quiet
+
+    def _becomes_quiet(self, deadline: Deadline) -> bool:
+        last = None
         while deadline.left():
             self.screen.display.sync()
             busy, activity = self._processes.activity(without=self._server)

@@ -4,12 +4,12 @@ import time
 from collections.abc import Sequence
 
 from quartet.actions.grammar import SELECT
-from quartet.env.desktop.bounds import scroll_steps, typed
+from quartet.env.desktop.bounds import scroll_steps
 from quartet.env.desktop.desktop import Desktop
 from quartet.env.desktop.devices import LEFT, MIDDLE, RIGHT
 from quartet.env.desktop.elements import TEXT_FIELDS, Item
 from quartet.env.desktop.objects import Window
-from quartet.env.performing import ActionFailedError, on_screen, wait_seconds
+from quartet.env.performing import ActionFailedError, on_screen, typed, wait_seconds
 from quartet.types import Action, Keyboard, Pointer, ToolCall, Wait
 from quartet.types.frame import Element, Place
 
@@ -115,6 +115,8 @@ class DesktopHands:
         points = self._focus(place)
         if isinstance(place, Element) and self._item(place).kind in TEXT_FIELDS:
             self._devices.key("Control+a")
+            if not text:  # typing replaces what is selected, but there is nothing to type
+                self._devices.key("Backspace")
         self._devices.type(text)
         return points
 

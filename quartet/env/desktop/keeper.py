@@ -4,8 +4,9 @@ It reads one JSON object per line from its standard input and answers each with 
 "reads_line": bool}` starts a program and answers `{"pid": int, "line": str}` or `{"error": str}`. At the end of its
 input, which is also the death of its parent, it kills every process that descends from it and removes its folder.
 
-A program dies with the keeper (`PR_SET_PDEATHSIG`), should that be killed. Orphans are reparented to the keeper
-(`PR_SET_CHILD_SUBREAPER`), so a program that forks into the background is found.
+Orphans are reparented to the keeper (`PR_SET_CHILD_SUBREAPER`), so a program that forks into the background is found.
+Should the keeper itself be killed, its programs die with it (`PR_SET_PDEATHSIG`), and with a confined program all that
+it has started. Only what an unconfined program has forked into the background is then left.
 """
 
 import ctypes
@@ -95,12 +96,17 @@ def kill_all() -> None:
     """Kill all descendants until none is left, or one does not end in time."""
     deadline = time.monotonic() + KILL_TIMEOUT_SECONDS
     while reap() and time.monotonic() < deadline:
-        for pid in descendants(os.getpid()):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        kill_descendants(os.getpid())
         time.sleep(REAP_INTERVAL_SECONDS)
+
+
+def kill_descendants(ancestor: int) -> None:
+    """Kill the processes that descend from another one at this time."""
+    for pid in descendants(ancestor):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
 
 
 def descendants(ancestor: int) -> dict[int, tuple[str, int]]:

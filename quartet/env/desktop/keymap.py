@@ -33,7 +33,8 @@ class Keymap:
             if not any(keysyms):
                 self._spare.append(code)
             for level, keysym in enumerate(keysyms[:2]):
-                self._strokes.setdefault(keysym, (code, level == 1))
+                if keysym:  # 0 is an empty place, and also the keysym of an unknown name
+                    self._strokes.setdefault(keysym, (code, level == 1))
         self._free = list(self._spare)
 
     def named(self, name: str) -> Stroke | None:

@@ -22,13 +22,17 @@ class Processes:
     """Programs of one desktop in the folder `folder`, which is removed with them."""
 
     def __init__(self) -> None:
+        """Make the folder and start the keeper. Raise `EnvError` if it cannot be started."""
         self.folder = Path(tempfile.mkdtemp(prefix="quartet-desktop-"))
-        self._keeper = subprocess.Popen(
-            [sys.executable, "-I", "-S", keeper.__file__, str(self.folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        command = [sys.executable, "-I", "-S", keeper.__file__, str(self.folder)]
+        try:
+            self._keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        except OSError as error:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise EnvError(
+                f"cannot start the process that supervises the desktop's programs: {error}",
+                "lower env.sessions, or raise the machine's limits of processes, open files and memory",
+            ) from error
 
     def start(self, argv: list[str], env: dict[str, str], *, reads_line: bool = False) -> tuple[int, str]:
         """Start a program. Return its process id, and with `reads_line` the first line of its output.
@@ -82,6 +86,7 @@ class Processes:
         try:
             self._keeper.wait(END_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
+            keeper.kill_descendants(self._keeper.pid)  # one in the background would outlive the keeper
             self._keeper.kill()
             self._keeper.wait()
         self._keeper.stdout.close()

@@ -45,7 +45,7 @@ class Screen:
 
     def windows(self) -> list[Window]:
         """Return the windows in the order in which they were opened."""
-        (active,) = self._property(self.root, "_NET_ACTIVE_WINDOW", Xatom.WINDOW) or (0,)
+        active, *_ = self._property(self.root, "_NET_ACTIVE_WINDOW", Xatom.WINDOW) or (0,)  # any program may set it
         found = [(number, self._title(number)) for number in self._clients()]
         return [Window(number, title, number == active) for number, title in found if title]
 

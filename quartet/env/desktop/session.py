@@ -11,7 +11,7 @@ from Xlib.error import ConnectionClosedError
 
 from quartet.env.acting_session import ActingSession
 from quartet.env.desktop.deadline import Deadline
-from quartet.env.desktop.desktop import Desktop
+from quartet.env.desktop.desktop import ACTIONS_SETTLE_SECONDS, SETTLE_SECONDS, Desktop
 from quartet.env.desktop.hands import DesktopHands
 from quartet.env.desktop.task.family import DesktopTask, load_task
 from quartet.env.performing import perform_all
@@ -75,6 +75,7 @@ class DesktopSession(ActingSession):
         if self._over:
             raise RuntimeError("step was called after the end of the episode: call reset first")
         self._turns += 1
+        self.desktop.patience_seconds = ACTIONS_SETTLE_SECONDS
         async with self._deadline("a step"):
             taken = [*await perform_all(actions, self, _ends), *unreadable]
             ends = {one.outcome: one.action for one in taken if isinstance(one.action, Done | Infeasible)}
@@ -125,6 +126,7 @@ class DesktopSession(ActingSession):
     def _result(self, taken: list[TakenAction], declared: bool, infeasible: bool) -> StepResult:
         late = not declared and self._turns >= self._task.max_turns
         self._over = declared or late
+        self.desktop.patience_seconds = SETTLE_SECONDS  # for the observation, whatever the actions have used
         self._look()
         observation = self._observe("; ".join(one.error for one in taken if one.error))
         score, info = 0.0, {}

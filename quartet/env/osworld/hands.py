@@ -5,11 +5,11 @@ from importlib.resources import files
 from typing import Any
 
 from quartet.actions.keyboard import short_names
-from quartet.env.desktop.bounds import scroll_steps, typed
+from quartet.env.desktop.bounds import scroll_steps
 from quartet.env.desktop.elements import TEXT_FIELDS, Item
 from quartet.env.desktop.objects import Window
 from quartet.env.osworld.guest import Guest
-from quartet.env.performing import ActionFailedError, on_screen, wait_seconds
+from quartet.env.performing import ActionFailedError, on_screen, typed, wait_seconds
 from quartet.errors import EnvError
 from quartet.types import Action, Done, Infeasible, Keyboard, Pointer, Wait
 from quartet.types.frame import Element, Place
@@ -79,6 +79,8 @@ class GuestHands:
         steps: list[Step] = [{"do": "click", "button": "left", "count": 1, "x": x, "y": y} for x, y in points]
         if isinstance(place, Element) and self.items[place.ref].kind in TEXT_FIELDS:
             steps.append({"do": "key", "keys": ["ctrl", "a"]})
+            if not text:  # typing replaces what is selected, but there is nothing to type
+                steps.append({"do": "key", "keys": ["backspace"]})
         return [*steps, {"do": "type", "text": text}]
 
     def _point(self, place: Place) -> tuple[float, float]:

@@ -58,6 +58,13 @@ def reopened(turns: Sequence[Turn], messages: Sequence[Message]) -> list[Message
     return [*(message for message in turns[0].observation.messages if message.role == "system"), *messages]
 
 
+def with_newest_pictures(episode: Episode, prompt: Prompt, observation: Observation, count: int) -> Prompt:
+    """Return a prompt that ends with the observation, with its newest `count` pictures only; with more if the
+    observation has more."""
+    kept = max(count, len(observation.pictures))
+    return episode.model.renderer.without_pictures(prompt, max(len(prompt.media) - kept, 0))
+
+
 def appended(episode: Episode, observation: Observation) -> Prompt:
     """Return the conversation of the last call, with the observation as a new message."""
     renderer, calls = episode.model.renderer, episode.model.calls

@@ -92,10 +92,15 @@ class Cell(Struct, frozen=True, forbid_unknown_fields=True, tag_field="get", tag
         if root is None:
             return None
         place = ord(self.cell[0].upper()) - ord("A"), int(self.cell[1:]) - 1
-        for cell in root.iter(f"{_GNUMERIC}Cell"):
-            if (int(cell.get("Col", -1)), int(cell.get("Row", -1))) == place:
-                return cell.text or ""
-        return ""
+        try:
+            cells = {_address(cell): cell.text or "" for cell in root.iter(f"{_GNUMERIC}Cell")}
+        except ValueError:  # the policy can write any file
+            return None
+        return cells.get(place, "")
+
+
+def _address(cell: ElementTree.Element) -> tuple[int, int]:
+    return int(cell.get("Col", -1)), int(cell.get("Row", -1))
 
 
 def _sheet(data: bytes) -> ElementTree.Element | None:
@@ -104,7 +109,7 @@ def _sheet(data: bytes) -> ElementTree.Element | None:
         return ElementTree.fromstring(decompressed(data) if data[:2] == b"\x1f\x8b" else data).find(
             f".//{_GNUMERIC}Sheet"
         )
-    except (ElementTree.ParseError, zlib.error):
+    except (ElementTree.ParseError, zlib.error, LookupError, ValueError):  # the last two for an unknown encoding
         return None
 
 

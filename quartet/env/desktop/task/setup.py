@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from quartet.env.desktop.task.place import inside
+from quartet.errors import ConfigError
 
 if TYPE_CHECKING:  # tasks can be read without the packages that a desktop needs
     from quartet.env.desktop.deadline import Deadline
@@ -55,7 +56,8 @@ class Press(Struct, frozen=True, forbid_unknown_fields=True, tag_field="do", tag
 
     def apply(self, desktop: "Desktop", _: "Deadline") -> None:
         for keys in self.keys:
-            desktop.devices.key(keys)
+            if not desktop.devices.key(keys):
+                raise ConfigError(f"no key {keys!r} on the desktop's keyboard", "write keys as in `Enter`, `Control+a`")
             desktop.settle()
 
 
