@@ -157,9 +157,10 @@ def _keyboard(match: re.Match[str]) -> Keyboard | None:
 
 
 def _is_prose(names: list[str]) -> bool:
-    """Return whether several words name no key, apart from single letters such as the article in `Press a button`."""
+    """Return whether the first of several words names no key, as in `Press the Enter key`, or is a letter before a word
+    that names none, as in `Press a button`."""
     keys = [canonical_keys(_without_end(name)) for name in names]
-    return len(names) > 1 and None in keys and not any(key and len(key) > 1 for key in keys)
+    return len(names) > 1 and None in keys and (keys[0] is None or len(keys[0]) == 1)
 
 
 def _call(match: re.Match[str]) -> ToolCall:

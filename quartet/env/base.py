@@ -13,6 +13,9 @@ from quartet.types import Action, Message, Observation, StepResult, Task
 
 Expert = Callable[[Observation], str]
 """Policy that solves one task: it returns the next action for an observation."""
+SPEAKER = "speaker"
+"""Key of `StepResult.info`: the role that responds next, `AGENT` or `USER`. Without it the agent does."""
+AGENT, USER = "agent", "user"
 
 
 class Env(Protocol):

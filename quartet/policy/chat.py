@@ -36,8 +36,10 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 def exchanges(chat: Chat, renderer: Renderer) -> Iterator[Exchange]:
     """Yield each answer of the chat, with the token ids that a rollout would have recorded.
 
-    Raise `ValueError` for an unknown role, and unless messages precede every answer and an answer ends the chat.
+    Raise `ValueError` for an unknown role, unless messages precede every answer and an answer ends the chat, and for an
+    answer without the end of the thought that the chat template opens.
     """
+    thought_end = renderer.opening_of_thought.strip().replace("<", "</", 1)
     read: list[Message] = []
     prompt: Prompt | None = None
     response: list[int] = []
@@ -46,6 +48,8 @@ def exchanges(chat: Chat, renderer: Renderer) -> Iterator[Exchange]:
         if message.role != ANSWER:
             read.append(message)
             continue
+        if thought_end not in message.content:
+            raise ValueError(f"the chat template opens a thought, and an answer has no {thought_end}")
         prompt = renderer.extend_chat(prompt, response, read) if prompt else renderer.start_chat(read, chat.tools or ())
         response = renderer.response(message.content)
         yield Exchange(read=read, said=message.content, prompt_ids=prompt.ids, response_ids=response)

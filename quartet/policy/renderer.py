@@ -32,6 +32,8 @@ class Renderer:
 
     stop_token_ids: list[int]
     """Ids of the tokens that end a response: the template's end-of-turn token, then the tokenizer's end token."""
+    opening_of_thought: str
+    """Text such as `<think>` and a line break, with which the template begins only the next response; mostly empty."""
 
     def __init__(
         self,
@@ -58,7 +60,9 @@ class Renderer:
         self._generation_ids = self._chat.tokens(generation, special=True)
         self._separator_ids = self._chat.tokens(separator, special=True)
         self.stop_token_ids = self._find_stop_tokens()
-        self._verify(before.removeprefix(head + USER))
+        earlier = before.removeprefix(head + USER)
+        self.opening_of_thought = generation.removeprefix(earlier)
+        self._verify(earlier)
         if opening:
             self._opening = [*opening]
             self.start(USER)
@@ -120,8 +124,9 @@ class Renderer:
         return prompt if shown == text else Prompt(ids)
 
     def response(self, text: str) -> list[int]:
-        """Return the ids that a policy samples if it writes `text` and then ends its turn."""
-        return [*self._chat.tokens(text), self.stop_token_ids[0]]
+        """Return the ids that a policy samples if it writes `text` and then ends its turn. The opening of a thought,
+        which the prompt has, is left out of them."""
+        return [*self._chat.tokens(text.removeprefix(self.opening_of_thought)), self.stop_token_ids[0]]
 
     def decode(self, ids: list[int]) -> str:
         """Return the text of a response, without special tokens."""

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from quartet.actions.error import ActionError, UnwritableError
 from quartet.actions.format.base import ActionFormat
-from quartet.env.base import Env, acting, restorable
+from quartet.env.base import AGENT, SPEAKER, Env, acting, restorable
 from quartet.policy.renderer import Renderer
 from quartet.types import Action, Observation, Outcome, StepResult, TakenAction, Task, Text
 from quartet.types.frame import Frame, Screen
@@ -19,13 +19,17 @@ class FormattedEnv:
     def __init__(self, env: Env, actions: ActionFormat, renderer: Renderer) -> None:
         self._env, self._format, self._renderer = env, actions, renderer
         self._picture: Frame = Screen()
+        self._speaker = AGENT
 
     async def reset(self, task: Task) -> Observation:
+        self._speaker = AGENT
         seen = self._seen(await self._env.reset(task))
         return replace(seen, prepared=[self._translated(taken) for taken in seen.prepared])
 
     async def step(self, action: str) -> StepResult:
-        """Perform the actions of a response."""
+        """Perform the actions of a response. What another role says is text, whatever it contains."""
+        if self._speaker != AGENT:
+            return self._shown(await self._env.step(action))
         try:
             actions = self._format.parse(action, self._picture)
         except ActionError as error:
@@ -47,6 +51,7 @@ class FormattedEnv:
         await self._env.close()
 
     def _shown(self, result: StepResult) -> StepResult:
+        self._speaker = result.info.get(SPEAKER, AGENT)
         if result.observation.pictures:  # otherwise the policy still has the last picture
             self._seen(result.observation)
         return result

@@ -137,7 +137,9 @@ def test_several_actions_stand_in_lines_of_their_own():
     assert parse_actions("Thought. click a [3]") == [click(Element("3", "a"))]
 
 
-@pytest.mark.parametrize("prose", ["Press the Save button.", "Press a button", "1. Press the X."])
+@pytest.mark.parametrize(
+    "prose", ["Press the Save button.", "Press a button", "1. Press the X.", "Press the Enter key."]
+)
 def test_a_line_of_prose_about_a_press_is_no_action(prose) -> None:
     assert parse_actions(f"{prose}\nclick Save [3]") == [click(Element("3", "Save"))]
     with pytest.raises(ActionError, match="not an action"):

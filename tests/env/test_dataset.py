@@ -110,9 +110,20 @@ def test_files_of_held_out_splits_are_not_trained_on(training, test, tmp_path):
 def test_a_split_whose_name_begins_with_another_word_is_refused_until_it_is_named(tmp_path):
     data = tmp_path / "data"
     train, test = write(data / "gsm8k_train.jsonl", ROWS[:3]), write(data / "gsm8k_test.jsonl", ROWS[3:5])
+    (data / "run_eval.sh").touch()
     with pytest.raises(ConfigError, match=r"(?s)gsm8k_test\.jsonl may be the split 'test'.*env\.held_out"):
         read_rows(data, None, 0.5)
-    assert read_rows(train, test, 0.5) == (ROWS[:3], ROWS[3:5])
+    assert read_rows(data, test, 0.5) == read_rows(train, test, 0.5) == (ROWS[:3], ROWS[3:5])
+    write(data / "validation.jsonl", ROWS[5:6])
+    with pytest.raises(ConfigError, match="gsm8k_test"):
+        read_rows(data, None, 0.5)
+
+
+@pytest.mark.parametrize("name", ["gsm8k_train_1.jsonl", "unit-test-generation.jsonl", "web_dev_questions.jsonl"])
+def test_other_words_of_a_name_hide_no_split(name, tmp_path):
+    write(tmp_path / "data" / name, ROWS)
+    training, held_out = read_rows(tmp_path / "data", None, 0.5)
+    assert len(training) + len(held_out) == len(ROWS)
 
 
 def test_a_held_out_file_of_the_folder_is_not_trained_on_and_the_same_file_twice_is_refused(tmp_path):

@@ -112,8 +112,8 @@ def test_arrays_are_json(space):
     ("space", "names", "message"),
     [
         (gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(2)}), [], "cannot be read from text"),
-        (gymnasium.spaces.Discrete(3), ["left", "right"], "2 names for 3 actions"),
-        (gymnasium.spaces.Discrete(2), ["left", "left"], "two actions have the name 'left'"),
+        (gymnasium.spaces.Discrete(3), ["left", "right"], "2 different names for 3 actions"),
+        (gymnasium.spaces.Discrete(2), ["left", "left"], "1 different names for 2 actions"),
         (gymnasium.spaces.MultiBinary(2), ["left", "right"], "only a Discrete space has names"),
     ],
 )

@@ -63,10 +63,30 @@ async def test_a_rating_is_the_number_on_the_last_line_over_the_best(monkeypatch
     assert server.keys == ["Bearer key"] * 2
 
 
-@pytest.mark.parametrize("line", ["8/10", "8 / 10", "**8**", "Final rating: 8", "Rating: **8/10**", "8."])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "8/10",
+        "8 / 10",
+        "**8**",
+        "Final rating: 8",
+        "Rating: **8/10**",
+        "8.",
+        "**8**/10",
+        "Rating: [[8]]",
+        "Rating (0-10): 8",
+        "8 out of 10",
+        "8\n```",
+    ],
+)
 async def test_a_rating_may_have_a_label_marks_or_the_best(line):
     async with JudgeServer(lambda question: f"It has 3 of 10 faults.\n{line}\n") as server:
         assert await judged(server, "judge", "Hello") == Score(components={"judge": 0.8})
+
+
+async def test_a_rating_may_begin_with_its_point():
+    async with JudgeServer(lambda question: "Weak.\n.5") as server:
+        assert await judged(server, "judge", "Hello") == Score(components={"judge": 0.05})
 
 
 async def test_an_answer_that_is_cut_off_is_an_error():
@@ -105,7 +125,7 @@ async def test_a_comparison_without_a_verdict_alone_on_its_last_line_is_an_error
     assert "found no verdict" in score.error and not score.components
 
 
-@pytest.mark.parametrize("line", ["**TIE**", "Verdict: TIE", "TIE."])
+@pytest.mark.parametrize("line", ["**TIE**", "Verdict: TIE", "TIE.", "[[TIE]]", "(TIE)"])
 async def test_a_verdict_may_have_a_label_or_marks(line):
     async with JudgeServer(lambda question: f"Both are short.\n{line}") as server:
         assert await judged(server, "judge_pair", "Hello") == Score(components={"judge_pair": 0.5})

@@ -16,7 +16,7 @@ from quartet import config
 from quartet.actions.format.hermes import Hermes
 from quartet.env import make_pool
 from quartet.env.base import Env, acting
-from quartet.errors import ConfigError
+from quartet.errors import ConfigError, EnvError
 from quartet.free_port import free_port
 from quartet.part import NoSettings
 from quartet.recipe.file import parse_recipe
@@ -123,11 +123,13 @@ async def test_arguments_that_the_protocol_refuses_are_the_policys_mistake(data)
         result = await acting(env).act([sell(-1), sell(2)])
         assert [message.content for message in result.observation.messages] == ["count is negative", "0 left"]
         assert [record.outcome for record in result.actions] == [Outcome.REFUSED, Outcome.DONE]
+        with pytest.raises(EnvError, match="out of reach"):
+            await acting(env).act([sell(0)])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "written", ['call sell {"item": "apple", "count": 2', "call sell", 'Now:\ncall sell {"count": ']
+    "written", ['call sell {"item": "apple", "count": 2', "call sell", 'Now:\n- Call sell {"count": ']
 )
 async def test_a_call_that_cannot_be_read_is_no_answer(data, written):
     async with session(data, reward="number", **HIDDEN) as env:

@@ -204,7 +204,7 @@ async def test_tests_of_a_row_have_a_total_time_and_the_rest_counts_as_failed():
 
 
 async def test_a_program_may_open_its_output_anew():
-    program = "import sys\nsys.stdout = open('/dev/stdout', 'w')\nprint(5)\nsys.stdout.flush()"
+    program = "import sys\nsys.stdout = open('/dev/stdout', 'w')\nprint(5)"
     row = {"tests": [{"input": "", "output": "5"}]}
     assert await scored("code", row, program, sandbox="none", **PATIENT) == Score(components={"code": 1.0})
 

@@ -23,6 +23,8 @@ def sell(item: str, count: int) -> str:
     """Sell pieces of an item."""
     if count < 0:
         raise MCPError(-32602, "count is negative")
+    if count == 0:
+        raise MCPError(-32603, "the stock is out of reach")
     if stock.get(item, 0) < count:
         raise ToolError(f"only {stock.get(item, 0)} of {item}")
     stock[item] -= count

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quartet.errors import ConfigError, EnvError
+from quartet.policy.chat import Chat, exchanges
 from quartet.policy.renderer import Renderer
 from quartet.types import Function, Message, Prompt, Tool
 from tests.rollout.scripted_engine import CHAT_TEMPLATE, make_tokenizer
@@ -17,6 +18,7 @@ CHATML = (
     "{% for m in messages %}<|{{ m['role'] }}|>\n{{ m['content'] }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
 )
+THINKING = CHATML.replace("<|assistant|>\n{% endif %}", "<|assistant|>\n<think>\n{% endif %}")
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
@@ -75,9 +77,7 @@ def test_stop_tokens_are_the_end_of_turn():
 
 
 def test_a_template_may_open_a_thought_before_each_response_and_leave_it_out_of_earlier_ones():
-    renderer = Renderer(
-        make_tokenizer(CHATML.replace("<|assistant|>\n{% endif %}", "<|assistant|>\n<think>\n{% endif %}"))
-    )
+    renderer = Renderer(make_tokenizer(THINKING))
     first = renderer.start("hello")
     assert renderer.decode(first).endswith("<think>\n")
     response = [*ids_of("I see.</think>click"), END]
@@ -86,6 +86,16 @@ def test_a_template_may_open_a_thought_before_each_response_and_leave_it_out_of_
     assert renderer.decode(second[len(first) + len(response) :]).split() == ["again", "<think>"]
     third = renderer.extend_chat(Prompt(second), response, [Message("tool", "7"), Message("user", "so?")])
     assert third.ids[: len(second)] == second and renderer.decode(third.ids).split()[-2:] == ["so?", "<think>"]
+
+
+def test_answers_of_a_chat_continue_and_end_the_thought_that_the_template_opens():
+    renderer = Renderer(make_tokenizer(THINKING))
+    for answer in ("<think>\neasy</think>4", "easy</think>4"):  # the second as a rollout records it
+        (one,) = exchanges(Chat([Message("user", "2+2"), Message("assistant", answer)]), renderer)
+        assert renderer.decode(one.prompt_ids).endswith("<think>\n")
+        assert renderer.decode(one.response_ids) == "easy</think>4"
+    with pytest.raises(ValueError, match="opens a thought"):
+        list(exchanges(Chat([Message("user", "2+2"), Message("assistant", "4")]), renderer))
 
 
 def test_separators_of_several_tokens():

@@ -48,18 +48,19 @@ def read_rows(data: Path, held_out: Path | None, held_out_share: float) -> Rows:
     """Read a data set. The held-out rows are those of `held_out`, else the test split of a folder, else a share of the
     rows, chosen by a hash of their content. Files of these rows and of every held-out split are not read for training.
 
-    Raise `ConfigError` if there is no data set there, a row is not a table, or there are no rows of both sorts.
+    Raise `ConfigError` if there is no data set there, a row is not a table, there are no rows of both sorts, or a file
+    for training seems to be a held-out split.
     """
     if not data.exists():
         raise ConfigError(f"there is no data set at {data}", ADVICE)
     splits = _splits(data)
-    if not held_out and not {*splits} & {*HELD_OUT, *TRAINING}:
-        _refuse_hidden_splits(data)
     held_out_splits = [splits[name] for name in HELD_OUT if name in splits]
     given = _files([held_out] if held_out else next(iter(held_out_splits), []))
     left_out = {file.resolve() for file in [*given, *_files([place for split in held_out_splits for place in split])]}
     places = [place for name in TRAINING for place in splits.get(name, [])]
     files = [file for file in _files(places or [data]) if file.resolve() not in left_out]
+    if not places and data.is_dir():
+        _refuse_hidden_splits(files)
     if not files:
         raise ConfigError(
             f"all files of env.data = {data} are held out, so none is left for training",
@@ -92,17 +93,18 @@ def _splits(data: Path) -> dict[str, list[Path]]:
 
 
 def _words(path: Path) -> list[str]:
-    return re.split(r"[^a-z]+", path.name.lower())
+    return re.findall(r"[a-z]+", path.stem.lower()) or [""]
 
 
-def _refuse_hidden_splits(data: Path) -> None:
-    """Raise `ConfigError` if a name of the folder has the name of a split, but not as its first word: its files would
-    be read for training."""
-    for path in sorted(data.iterdir()) if data.is_dir() else []:
-        if hidden := {*_words(path)[1:]} & {*HELD_OUT, *TRAINING}:
+def _refuse_hidden_splits(files: list[Path]) -> None:
+    """Raise `ConfigError` if the last word of a file's name is that of a held-out split, since the file would be
+    trained on."""
+    for file in files:
+        if _words(file)[-1] in HELD_OUT:
             raise ConfigError(
-                f"{path} may be the split {min(hidden)!r}, but its name begins with another word",
-                "name the file for evaluation in env.held_out, and the one for training in env.data",
+                f"{file} may be the split {_words(file)[-1]!r}, but its name begins with another word, so it would be "
+                "trained on",
+                "name it in env.held_out, or give env.data a file",
             )
 
 

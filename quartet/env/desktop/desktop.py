@@ -29,6 +29,8 @@ PROBE_SECONDS = 0.03
 """Interval of the two equal probes of a quiet desktop. It is longer than a tick of the processes' clocks."""
 SETTLE_SECONDS = 3.0
 """Maximum wait for a quiet desktop: a program that always draws must not stop an episode."""
+LEAST_SETTLE_SECONDS = 0.2
+"""Time that a program always has for reading the keys and clicks before."""
 ACTIONS_SETTLE_SECONDS = 6.0
 """Maximum duration of all waits for a quiet desktop between the actions of one response."""
 
@@ -89,8 +91,8 @@ class Desktop:
 
     def settle(self) -> bool:
         """Wait until two probes are equal: pixels, windows, and processes that all sleep. Return False if the desktop
-        does not become quiet, at once if `patience_seconds` are used up."""
-        limit = min(SETTLE_SECONDS, self.patience_seconds)
+        does not become quiet, after `LEAST_SETTLE_SECONDS` if `patience_seconds` are used up."""
+        limit = min(SETTLE_SECONDS, max(self.patience_seconds, LEAST_SETTLE_SECONDS))
         deadline = Deadline(limit)
         quiet = self._becomes_quiet(deadline)
         self.patience_seconds -= limit - deadline.left()

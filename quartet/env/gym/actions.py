@@ -8,6 +8,7 @@ import msgspec
 import numpy
 
 from quartet.actions.error import ActionError
+from quartet.env.extra import import_extra
 from quartet.errors import ConfigError
 
 
@@ -27,9 +28,7 @@ class NamedActions:
     nothing else."""
 
     def __init__(self, names: Sequence[str], first: int = 0) -> None:
-        """Number the names from `first` on. Raise `ConfigError` if a name occurs twice."""
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise ConfigError(f"two actions have the name {min(twice)!r}", "name each action once in env.action_names")
+        """Number the names from `first` on."""
         self._actions = {name: number for number, name in enumerate(names, first)}
         lower = [name.lower() for name in names]
         self._by_lower_case = {name.lower(): name for name in names if lower.count(name.lower()) == 1}
@@ -73,23 +72,26 @@ def reader_of(env: Any, names: Sequence[str]) -> ActionReader:
 
     Raise `ConfigError` for names that do not fit, and for a space that is neither discrete nor one of arrays.
     """
-    space = env.action_space
-    kind = type(space).__name__
-    if kind != "Discrete":
+    space, spaces = env.action_space, import_extra("gymnasium.spaces", "gymnasium")
+    if not isinstance(space, spaces.Discrete):
         if names:
             raise ConfigError(f"env.action_names names the actions of {space}", "only a Discrete space has names")
-        if kind not in ("Box", "MultiBinary", "MultiDiscrete"):
+        if not isinstance(space, spaces.Box | spaces.MultiBinary | spaces.MultiDiscrete):
             raise ConfigError(
                 f"actions of {space} cannot be read from text", "wrap the environment, so that its space is Discrete"
             )
         return ArrayActions(space)
     first, count = int(space.start), int(space.n)
-    if names and len(names) != count:
-        raise ConfigError(f"env.action_names has {len(names)} names for {count} actions", "name each action once")
-    known = names or _enumerated(env)[:count]  # some of MiniGrid's environments allow only the first ones
-    return NamedActions(known or [str(first + number) for number in range(count)], first)
+    if names and (len(names), len({*names})) != (count, count):
+        raise ConfigError(
+            f"env.action_names has {len({*names})} different names for {count} actions", "name each action once"
+        )
+    return NamedActions(names or _enumerated(env, count) or [str(first + number) for number in range(count)], first)
 
 
-def _enumerated(env: Any) -> list[str]:
+def _enumerated(env: Any, count: int) -> list[str]:
+    """Return the names of the first `count` actions of the enumeration `actions`, since some of MiniGrid's environments
+    allow only the first ones; none without an enumeration of so many."""
     actions: Any = getattr(env.unwrapped, "actions", None)
-    return [action.name for action in actions] if hasattr(actions, "__members__") else []
+    names = [action.name for action in actions] if hasattr(actions, "__members__") else []
+    return names[:count] if len(names) >= count else []

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from quartet.actions.grammar import ActionError, parse_actions
 from quartet.actions.taken import canonical
+from quartet.env.base import AGENT, SPEAKER, USER
 from quartet.env.retail.customer import STOP, instructions, scripted_answer
 from quartet.env.retail.shop import TOOLS, RefusedError
 from quartet.env.retail.tasks import Scenario, scenario_of
@@ -25,8 +26,6 @@ RULES = """You are the agent of a shop. Write a call of a tool, or a message to 
 First ask for name and zip code and find the customer. Then ask for what you need, and do what the customer wants.
 Only a pending order can be cancelled or sent to another address; only items of a delivered order can be returned.
 When all is done, tell the customer without a question."""
-SPEAKER = "speaker"
-"""Key of `StepResult.info` that the loop `dialogue` reads: the role that responds next, `agent` or `user`."""
 
 
 class RetailSession:
@@ -56,7 +55,7 @@ class RetailSession:
 
     async def act(self, actions: Sequence[Action]) -> StepResult:
         """Perform the calls of the agent's response in order, until it speaks to the customer. What a policy in the
-        customer's place writes is always a message, also if it reads as calls."""
+        customer's place writes is always a message, even if it reads as calls."""
         if self._scenario is None:
             raise EnvError("the shop was used before the first reset", "call reset(task) first")
         if self._user_speaks:
@@ -72,7 +71,7 @@ class RetailSession:
             messages.append(Message("tool", result, action.name))
             outcome = Outcome.REFUSED if error else Outcome.DONE
             records.append(TakenAction(action=action, canonical=canonical(action), outcome=outcome, error=error))
-        return _continued(messages, "agent", records)
+        return _continued(messages, AGENT, records)
 
     async def close(self) -> None:
         """Release nothing."""
@@ -88,12 +87,10 @@ class RetailSession:
             if not self._user_has_spoken:
                 heard = [Message("system", instructions(scenario)), Message("assistant", scenario.opening), *heard]
             self._user_has_spoken = True
-            return _continued(heard, "user", records)
+            return _continued(heard, USER, records)
         answer = scripted_answer(scenario, text)
         return (
-            self._ended(scenario, records)
-            if answer is None
-            else _continued([Message("user", answer)], "agent", records)
+            self._ended(scenario, records) if answer is None else _continued([Message("user", answer)], AGENT, records)
         )
 
     def _answered(self, text: str) -> StepResult:
@@ -103,7 +100,7 @@ class RetailSession:
         record = TakenAction(action=Text(text=text), canonical=text)
         if STOP in text:
             return self._ended(self._scenario, [record])
-        return _continued([Message("user", text)], "agent", [record])
+        return _continued([Message("user", text)], AGENT, [record])
 
     def _ended(self, scenario: Scenario, records: list[TakenAction]) -> StepResult:
         """Reward the end of the dialogue: 1 if shop and messages are as the customer wants."""

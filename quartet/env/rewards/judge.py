@@ -22,7 +22,8 @@ Response:
 
 Write one sentence of reasons, then a last line with the number alone."""
 
-RATING = re.compile(r"(?:[\w ]+:[\s*_]*)?(?P<rating>[-+]?\d+(?:\.\d+)?)(?:\s*/\s*(?P<best>\d+(?:\.\d+)?))?")
+_NUMBER = r"(?:\d+(?:\.\d+)?|\.\d+)"
+RATING = re.compile(rf"(?:[^:]*:\s*)?(?P<rating>[-+]?{_NUMBER})(?:\s*(?:/|out of)\s*(?P<best>{_NUMBER}))?")
 """Last line of a judge's answer: the rating, perhaps after a label, perhaps with the best rating."""
 
 

@@ -26,7 +26,7 @@ Response B:
 Write one sentence of reasons, then a last line with A, B or TIE alone."""
 VERDICTS = {"A": 1.0, "B": 0.0, "TIE": 0.5}
 """Value of response A."""
-VERDICT = re.compile(r"(?:[\w ]+:[\s*_]*)?(?:Response )?(A|B|TIE)")
+VERDICT = re.compile(r"(?:[^:]*:\s*)?(?:Response )?(A|B|TIE)")
 """Last line of a judge's answer: the verdict, perhaps after a label."""
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import re
 from typing import Annotated
 
 import msgspec
@@ -16,6 +17,7 @@ LOG = logging.getLogger(__name__)
 BUSY = (408, 409, 425, 429, 500, 502, 503, 504)
 """HTTP statuses after which the question is asked again, until the reward's deadline."""
 PAUSE_SECONDS = 0.5
+_MARKS = re.compile(r"[*_`#>()\[\]\"]")
 
 
 class JudgeSettings(Section):
@@ -75,8 +77,9 @@ class Judge:
 
 
 def last_line(text: str) -> str:
-    """Return the last line that is not empty, without marks of Markdown around it."""
-    return text.strip().rpartition("\n")[2].strip(" \t*_`#>.")
+    """Return the last line with more than marks, without marks of Markdown, brackets, quotes and a final point."""
+    lines = (_MARKS.sub("", line).strip().rstrip(".") for line in reversed(text.splitlines()))
+    return next(filter(None, lines), "")
 
 
 def _content(status: int, text: str) -> str:

@@ -33,13 +33,13 @@ class McpServer:
     async def call(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
         """Call a tool. Return its text, and whether it is an error of the tool.
 
-        A server may refuse arguments by an error of the protocol, which is returned as well. Raise `MCPError` only if
-        the connection is closed, or an answer takes too long.
+        A server may refuse arguments by an error of the protocol, which is returned as well. Raise `MCPError` for any
+        other error of the protocol, such as a closed connection.
         """
         try:
             result = await self._client.call_tool(name, dict(arguments))
         except self._mcp.MCPError as error:
-            if error.code in (self._mcp.types.CONNECTION_CLOSED, self._mcp.types.REQUEST_TIMEOUT):
+            if error.code != self._mcp.types.INVALID_PARAMS:
                 raise
             return error.message, True
         texts = [getattr(part, "text", f"[{part.type}]") for part in result.content]

@@ -17,7 +17,8 @@ class IntervalHistory(History):
         min: Positive = 5
         """Number of pictures that a removal leaves. An observation may have several."""
         every: Positive = 10
-        """Number of pictures over `min` at which the oldest are removed: of turns, with one picture in each."""
+        """Number of pictures beyond `min` at which the oldest are removed. With one picture per turn it is the number
+        of turns from one removal to the next."""
 
     settings: Settings
     source = "Anthropic 2025, best practices for computer use: removal of pictures in intervals"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from quartet.config import Recipe
 from quartet.config.section import Section
-from quartet.env.base import Env
+from quartet.env.base import AGENT, SPEAKER, USER, Env
 from quartet.errors import ConfigError, nearest
 from quartet.policy.prompt import turn_messages
 from quartet.rollout.client import ModelClient
@@ -19,10 +19,6 @@ from quartet.rollout.episode import Episode, ended, summed
 from quartet.rollout.history.base import appended
 from quartet.rollout.loop.base import AgentLoop, Limits, first
 from quartet.types import Message, Status, Task, Trajectory, Turn
-
-SPEAKER = "speaker"
-"""Key of `StepResult.info`: the role that responds next, `agent` or `user`."""
-USER = "user"
 
 
 class DialogueLoop(AgentLoop):
@@ -76,7 +72,7 @@ class DialogueLoop(AgentLoop):
         known = {"rewards": rewards, "success": success[0] if success else sum(rewards.values()) >= 1.0}
         return [
             replace(seat.trajectory(status, seconds), **known, role=role, part=seat.model.policy)
-            for role, seat in (("agent", agent), (USER, user))
+            for role, seat in ((AGENT, agent), (USER, user))
         ]
 
     def chats(self, turns: Sequence[Turn]) -> list[list[Message]]:
