@@ -54,11 +54,11 @@ def write(model: PreTrainedModel, folder: Path, file: Path) -> bool:
 
 
 def _add_tokenizer(writer: gguf.GGUFWriter, folder: Path, size: int) -> None:
-    """Add the words by their ids. Requests have token ids, so the rule that splits a text into words is left open."""
+    """Add the words by their ids. Requests have token ids, so any rule that splits a text into words will do."""
     tokenizer = load_tokenizer(folder)
     special = set(tokenizer.all_special_ids)
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("default")
+    writer.add_tokenizer_pre("gpt-2")
     words = tokenizer.convert_ids_to_tokens(list(range(size)))
     writer.add_token_list([word or f"[unused {number}]" for number, word in enumerate(words)])
     kinds = (gguf.TokenType.CONTROL if number in special else gguf.TokenType.NORMAL for number in range(size))
