@@ -11,12 +11,13 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+from mcp import MCPError
 
 from quartet import config
 from quartet.actions.format.hermes import Hermes
 from quartet.env import make_pool
 from quartet.env.base import Env, acting
-from quartet.errors import ConfigError, EnvError
+from quartet.errors import ConfigError
 from quartet.free_port import free_port
 from quartet.part import NoSettings
 from quartet.recipe.file import parse_recipe
@@ -123,7 +124,7 @@ async def test_arguments_that_the_protocol_refuses_are_the_policys_mistake(data)
         result = await acting(env).act([sell(-1), sell(2)])
         assert [message.content for message in result.observation.messages] == ["count is negative", "0 left"]
         assert [record.outcome for record in result.actions] == [Outcome.REFUSED, Outcome.DONE]
-        with pytest.raises(EnvError, match="out of reach"):
+        with pytest.raises(MCPError, match="out of reach"):
             await acting(env).act([sell(0)])
 
 
