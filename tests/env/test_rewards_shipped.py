@@ -209,6 +209,18 @@ async def test_a_program_may_open_its_output_anew():
     assert await scored("code", row, program, sandbox="none", **PATIENT) == Score(components={"code": 1.0})
 
 
+async def test_a_program_that_empties_all_its_files_fails_its_test():
+    program = """import os
+for number in range(3, 40):
+    try:
+        os.ftruncate(number, 0)
+    except OSError:
+        pass
+os._exit(0)"""
+    score = await scored("code", {"tests": ["pass"]}, program, sandbox="none", **PATIENT)
+    assert score == Score(components={"code": 0.0})
+
+
 async def test_a_program_that_cannot_start_is_an_error_and_no_zero(monkeypatch, tmp_path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho cannot mount >&2\nexit 1\n")

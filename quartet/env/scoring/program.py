@@ -44,12 +44,14 @@ def run_program(program: str, given: str, limit_seconds: float, memory_megabytes
     with (
         tempfile.TemporaryDirectory(prefix="quartet-code-") as folder,
         tempfile.TemporaryFile() as output,
-        tempfile.TemporaryFile() as report,
+        tempfile.TemporaryFile() as started,
+        tempfile.TemporaryFile() as complete,
     ):
         # The program may open its output anew and empty it; what follows must not lie behind a gap.
         fcntl.fcntl(output, fcntl.F_SETFL, fcntl.fcntl(output, fcntl.F_GETFL) | os.O_APPEND)
         (Path(folder) / "program.py").write_text(program, "utf-8", errors="replace")
-        argv = [sys.executable, "-I", "-c", START, *map(str, (report.fileno(), *limits))]
+        reports = [started.fileno(), complete.fileno()]
+        argv = [sys.executable, "-I", "-c", START, *map(str, (*reports, *limits))]
         argv = confined_python(argv, Path(folder), memory_megabytes << 20) if confined else argv
         with subprocess.Popen(
             argv,
@@ -58,14 +60,14 @@ def run_program(program: str, given: str, limit_seconds: float, memory_megabytes
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
-            pass_fds=[report.fileno()],
+            pass_fds=reports,
         ) as process:
             seconds = _wait(process, secret.encode() + given.encode(errors="replace"), math.ceil(limit_seconds))
         output.seek(0)
         text = output.read().decode(errors="replace")
-        report.seek(0)
-        reported = report.read()
-        if not reported:
+        complete.seek(0)
+        reported = complete.read()
+        if not os.fstat(started.fileno()).st_size:
             raise RewardError(
                 f"could not start a program: {text.strip()[-200:]}",
                 "look at the sandbox and at the load of this machine",

@@ -1,8 +1,8 @@
 """First lines of a confined program: set its limits, run it, and report both ends. Imports nothing of Quartet.
 
-Python runs this text with `-c REPORT CPU_SECONDS MEMORY_BYTES PROCESSES OUTPUT_BYTES`. `REPORT` is the number of a
-descriptor to which it writes that it began, and a secret after the program's last line. The standard input begins with
-the secret, which has 32 bytes, followed by the program's own input.
+Python runs this text with `-c STARTED COMPLETE CPU_SECONDS MEMORY_BYTES PROCESSES OUTPUT_BYTES`. The first two are
+numbers of descriptors: it writes to `STARTED`, which the program does not get, and after the program's last line a
+secret to `COMPLETE`. The standard input begins with the secret, which has 32 bytes. The program's own input follows.
 """
 
 import os
@@ -11,10 +11,11 @@ import sys
 import types
 
 
-def run(report: int, *limits: int) -> None:
+def run(started: int, complete: int, *limits: int) -> None:
     """Run the file `program.py` as the main module."""
-    os.write(report, b"started\n")
-    os.set_inheritable(report, False)
+    os.write(started, b"started")
+    os.close(started)
+    os.set_inheritable(complete, False)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # their threads reserve many addresses
     secret = os.read(0, 32)
@@ -28,7 +29,7 @@ def run(report: int, *limits: int) -> None:
     sys.argv = ["program.py"]
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     exec(program, main.__dict__)
-    os.write(report, secret)
+    os.write(complete, secret)
 
 
 run(*map(int, sys.argv[1:]))
