@@ -108,16 +108,6 @@ async def test_a_policy_as_user_hears_its_instructions_once_and_only_what_the_ag
     assert (await session.step(f"Thanks. {STOP}")).terminated
 
 
-async def test_calls_of_a_policy_as_user_are_messages_to_the_agent():
-    session = RetailSession(policy_as_user=True)
-    await session.reset(task("return_1"))
-    await session.step("Which item?")
-    answered = await acting(session).act([ToolCall(name="get_order", arguments={"order": "W1"})])
-    assert answered.info == {"speaker": "agent"}
-    assert [(one.role, "get_order" in one.content) for one in answered.observation.messages] == [("user", True)]
-    assert (await session.step("I see.")).info == {"speaker": "user"}, "the agent's next text is the agent's"
-
-
 def test_a_policy_as_user_needs_the_loop_dialogue_and_a_policy():
     recipe = {"name": "x", "model": {"path": "."}, "env": {"name": "retail", "user": "policy"}}
     with pytest.raises(Exception, match="needs the loop 'dialogue'"):
@@ -137,7 +127,14 @@ async def test_it_passes_all_checks(monkeypatch):
     assert make_environment(config.Env(name="retail")).expert("both_3", 0) is not None
 
 
-@pytest.mark.parametrize("said", ["<tool_call>{bad", f'{STOP} <tool_call>{{"name": "get_order"}}</tool_call>'])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "<tool_call>{bad",
+        '<tool_call>{"name": "get_order", "arguments": {"order": "W1"}}</tool_call>',
+        f'{STOP} <tool_call>{{"name": "get_order"}}</tool_call>',
+    ],
+)
 async def test_what_the_user_writes_in_a_format_of_tool_calls_reaches_the_agent_as_it_is(said):
     session = FormattedEnv(RetailSession(policy_as_user=True), Hermes(NoSettings()), Renderer(make_tokenizer()))
     await session.reset(task("return_1"))

@@ -6,7 +6,7 @@ from typing import Any, Self, TypeVar
 
 from quartet import config
 from quartet.env import make_environment
-from quartet.env.base import Env, acting
+from quartet.env.base import SPEAKER, Env, acting
 from quartet.env.check.subject import Response
 from quartet.env.checks.resets import difference
 from quartet.env.guarded import GuardedPool
@@ -16,7 +16,7 @@ from quartet.types import Observation, StepResult, Task
 SEEN = ("goal", "text", "error", "messages", "tools", "pictures")
 """Fields of an observation that a policy reads."""
 RESULT = ("reward", "rewards", "terminated", "truncated")
-INFO = ("success", "rewards", "speaker")
+INFO = ("success", "rewards", SPEAKER)
 """Entries of a result's `info` that Quartet reads: of games with several roles also their rewards, and who is next."""
 T = TypeVar("T")
 

@@ -54,12 +54,9 @@ class RetailSession:
         return await self.act(calls or [Text(text=action)])
 
     async def act(self, actions: Sequence[Action]) -> StepResult:
-        """Perform the calls of the agent's response in order, until it speaks to the customer. What a policy in the
-        customer's place writes is always a message, even if it reads as calls."""
+        """Perform the calls of the agent's response in order, until it speaks to the customer."""
         if self._scenario is None:
             raise EnvError("the shop was used before the first reset", "call reset(task) first")
-        if self._user_speaks:
-            return self._answered("\n".join(map(_spoken, actions)))
         messages, records = [], []
         for action in actions:
             if not isinstance(action, ToolCall):
@@ -78,7 +75,11 @@ class RetailSession:
 
     def _speak(self, scenario: Scenario, action: Action, records: list[TakenAction]) -> StepResult:
         """Say a message of the agent to the customer."""
-        text = _spoken(action)
+        match action:
+            case Text(text=text) | Done(answer=text):
+                pass
+            case _:
+                text = canonical(action)
         self._said.append(text)
         records = [*records, TakenAction(action=action, canonical=text)]
         if self._policy_as_user:
@@ -113,15 +114,6 @@ class RetailSession:
             info={"success": success},
             actions=records,
         )
-
-
-def _spoken(action: Action) -> str:
-    """Return an action as a message."""
-    match action:
-        case Text(text=text) | Done(answer=text):
-            return text
-        case _:
-            return canonical(action)
 
 
 def _plain(text: str) -> str:
