@@ -24,7 +24,7 @@ from quartet.actions.keyboard import canonical_keys
 from quartet.types.action import Action, Done, Infeasible, Keyboard, Pointer, ToolCall, Wait
 from quartet.types.frame import Element, Place, Point
 
-__all__ = ["Action", "ActionError", "clicked", "parse_action", "parse_actions"]
+__all__ = ["Action", "ActionError", "clicked", "parse_action", "parse_actions", "parse_calls"]
 
 GRAMMAR = """one of `click LABEL [23]`, `type LABEL [5] "text"`, `key Enter`, `select LABEL [9] "Spain"`, `scroll up`, \
 `scroll down`, `drag LABEL [3] to LABEL [7]`, `done`, `infeasible`"""
@@ -86,6 +86,14 @@ def parse_actions(text: str) -> list[Action]:
     """
     found = [_parse(line, next(_clauses(line))) for line in _lines(text)]
     return [action for action in found if action is not None] or [parse_action(text)]
+
+
+def parse_calls(text: str) -> list[ToolCall]:
+    """Return the calls of tools in a response, in order; none for a response that cannot be parsed."""
+    try:
+        return [action for action in parse_actions(text) if isinstance(action, ToolCall)]
+    except ActionError:
+        return []
 
 
 def clicked(action: Action) -> int | None:

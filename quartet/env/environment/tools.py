@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from quartet.actions.grammar import ActionError, parse_actions
+from quartet.actions.grammar import parse_calls
 from quartet.actions.malformed_call import WRITE_CALL, begins_call
 from quartet.actions.taken import canonical
 from quartet.config import Recipe
@@ -119,10 +119,7 @@ class ToolsEnv:
 
     async def step(self, action: str) -> StepResult:
         """Perform the calls of a response in Quartet's grammar. A response without a call is the answer."""
-        try:
-            calls = [one for one in parse_actions(action) if isinstance(one, ToolCall)]
-        except ActionError:
-            calls = []
+        calls = parse_calls(action)
         if calls:
             return await self.act(calls)
         if begins_call(action):

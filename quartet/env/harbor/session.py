@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from quartet.actions.grammar import ActionError, parse_actions
+from quartet.actions.grammar import parse_calls
 from quartet.actions.malformed_call import begins_call
 from quartet.actions.taken import canonical
 from quartet.env.harbor.images import Images
@@ -77,10 +77,7 @@ class HarborSession:
 
     def step(self, action: str) -> StepResult:
         """Perform the calls of a response in Quartet's grammar. A response without a call is the answer."""
-        try:
-            calls = [one for one in parse_actions(action) if isinstance(one, ToolCall)]
-        except ActionError:
-            calls = []
+        calls = parse_calls(action)
         if not calls and begins_call(action):
             record = TakenAction(outcome=Outcome.PARSE_ERROR, error=MALFORMED)
             return self._turn([Message("tool", f"error: {MALFORMED}")], [record])

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from quartet.actions.grammar import ActionError, parse_actions
+from quartet.actions.grammar import parse_calls
 from quartet.actions.taken import canonical
 from quartet.env.base import AGENT, SPEAKER, USER
 from quartet.env.retail.customer import STOP, instructions, scripted_answer
@@ -47,10 +47,7 @@ class RetailSession:
         """Perform calls in Quartet's grammar; any other text is a message of the one who speaks."""
         if self._user_speaks:
             return self._answered(action)
-        try:
-            calls = [one for one in parse_actions(action) if isinstance(one, ToolCall)]
-        except ActionError:
-            calls = []
+        calls = parse_calls(action)
         return await self.act(calls or [Text(text=action)])
 
     async def act(self, actions: Sequence[Action]) -> StepResult:
