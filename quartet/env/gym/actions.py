@@ -16,7 +16,7 @@ class ActionReader(Protocol):
     """Reader of responses as elements of an action space."""
 
     usage: str
-    """What a response has to contain, for the policy."""
+    """Description, for the policy, of what a response has to contain."""
 
     def read(self, response: str) -> tuple[Any, str]:
         """Return the action and its text. Raise `ActionError` for a response without an action of the space."""
