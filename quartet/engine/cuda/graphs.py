@@ -67,6 +67,10 @@ class DecodeGraphs:
                 graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
                 with _ending(graph):
                     self._compute(inputs, logits_NV)
+        except BaseException:
+            # PyTorch forgets a pool when the only graph that uses it was not captured.
+            self._pool = torch.cuda.graph_pool_handle()
+            raise
         finally:
             current.wait_stream(self._stream)
         return CapturedPass(graph, inputs, logits_NV)
