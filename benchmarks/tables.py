@@ -144,7 +144,7 @@ def renew(text: str, results: Path) -> str:
     def made(match: re.Match[str]) -> str:
         begin, name, view, _, end = match.groups()
         shown = _view(name, view)(_existing(results / f"{name}.jsonl"))
-        return f"{begin}\n\n{shown}\n\n{end}" if shown.startswith("|") else f"{begin}{shown}{end}"
+        return f"{begin}\n\n{shown}\n\n{end}" if "\n" in shown else f"{begin}{shown}{end}"
 
     return MADE.sub(made, text)
 

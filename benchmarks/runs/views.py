@@ -46,8 +46,35 @@ COLUMNS: dict[str, Callable[[Summary], float | None]] = {
 
 
 def seeds_table(file: Path) -> str:
-    """Return a table with one row per seed, and the means with 95 % intervals over seeds."""
+    """Return a table per choice of settings, with one row per seed, and the means with 95 % intervals over seeds."""
+    return _per_settings(file, _seeds_table)
+
+
+def families_table(file: Path) -> str:
+    """Return a table per choice of settings, with one row per task family, those with most success first."""
+    return _per_settings(file, _families_table)
+
+
+def mean(file: Path) -> str:
+    """Return the mean greedy success after training, with its interval if there are two seeds or more, of the settings
+    that were measured last."""
+    values = [run.success_after or 0 for run in [*_runs(file).values()][-1].values()]
+    return _interval(values) if len(values) > 1 else f"{100 * values[0]:.1f} %"
+
+
+def _per_settings(file: Path, table: Callable[[dict[int, Summary]], str]) -> str:
+    """Return the tables one after another; with several choices of settings, each below its settings."""
     runs = _runs(file)
+    if len(runs) == 1:
+        return table(*runs.values())
+    return "\n\n".join(f"{_named(settings)}:\n\n{table(of_seed)}" for settings, of_seed in runs.items())
+
+
+def _named(settings: tuple[str, ...]) -> str:
+    return "With " + ", ".join(f"`{setting}`" for setting in settings) if settings else "As the recipe is"
+
+
+def _seeds_table(runs: dict[int, Summary]) -> str:
     columns = {name: of for name, of in COLUMNS.items() if all(of(run) is not None for run in runs.values())}
     lines = [f"| seed | {' | '.join(columns)} | rollouts | train steps |", "|---" * (3 + len(columns)) + "|"]
     for seed, run in runs.items():
@@ -59,9 +86,7 @@ def seeds_table(file: Path) -> str:
     return "\n".join(lines)
 
 
-def families_table(file: Path) -> str:
-    """Return a table with one row per task family, those with most success first."""
-    runs = _runs(file)
+def _families_table(runs: dict[int, Summary]) -> str:
     of_family = {
         family: [run.per_task[family] for run in runs.values()] for family in next(iter(runs.values())).per_task
     }
@@ -73,14 +98,12 @@ def families_table(file: Path) -> str:
     return "\n".join(lines)
 
 
-def mean(file: Path) -> str:
-    """Return the mean greedy success after training, with its interval if there are two seeds or more."""
-    values = [run.success_after or 0 for run in _runs(file).values()]
-    return _interval(values) if len(values) > 1 else f"{100 * values[0]:.1f} %"
-
-
-def _runs(file: Path) -> dict[int, Summary]:
-    return dict(sorted((key["seed"], run) for key, run in RawResults(file, Summary).read()))
+def _runs(file: Path) -> dict[tuple[str, ...], dict[int, Summary]]:
+    """Return the runs by their settings, in the order in which these were first measured, and then by seed."""
+    found: dict[tuple[str, ...], dict[int, Summary]] = {}
+    for key, run in RawResults(file, Summary).read():
+        found.setdefault(tuple(key["settings"]), {})[key["seed"]] = run
+    return {settings: dict(sorted(of_seed.items())) for settings, of_seed in found.items()}
 
 
 def _interval(values: list[float]) -> str:

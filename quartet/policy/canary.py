@@ -90,15 +90,18 @@ class Canary(NamedTuple):
         """Return the largest |log-prob difference|, in nats, between the canary and `scores`; NaN if a score is NaN.
 
         The scores of a sequence may end early, as with a server whose context is smaller. With `reduced`, for scores of
-        a model in bfloat16 or float16, whose rounding grows with the logits, the difference of a token that is less
-        likely than `LIKELY_NATS` is divided by its log-prob's multiple of that.
+        a model in bfloat16 or float16, return the root mean square of the differences: rounding moves a few tokens far,
+        and wrong weights move most tokens. Rounding also grows with the logits, so the difference of a token that is
+        less likely than `LIKELY_NATS` is divided by its log-prob's multiple of that.
         """
         pairs = [*zip(self.logprobs, scores, strict=True)]
         if self.behind_screenshot is not None and behind_screenshot is not None:
             pairs.append((self.behind_screenshot, behind_screenshot))
         stored, scored = (torch.cat(parts) for parts in zip(*((a[: len(b)], b) for a, b in pairs), strict=True))
         differences = (stored - scored).abs()
-        return float((differences / (stored.abs() / LIKELY_NATS).clamp(min=1) if reduced else differences).max())
+        if not reduced:
+            return float(differences.max())
+        return float((differences / (stored.abs() / LIKELY_NATS).clamp(min=1)).square().mean().sqrt())
 
 
 def has_canary(folder: str | Path) -> bool:

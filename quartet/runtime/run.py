@@ -62,7 +62,7 @@ def run_recipe(
         _train(recipe, run_dir, quiet=quiet, view=view)
     summary = _summarise(recipe, run_dir, started, control=None)
     if summary["stop_reason"].startswith(STARVED):
-        raise StarvedError(summary["stop_reason"], _food(summary["dropped_groups"]))
+        raise StarvedError(summary["stop_reason"], starvation_advice(run_dir, summary["dropped_groups"]))
     if summary["stop_reason"].startswith(STOPPED_BY_DISK):
         raise SetupError(summary["stop_reason"], "then continue with --resume; nothing was lost")
     if recipe.evaluation.supervised_control and summary["train_seconds"]:
@@ -99,9 +99,15 @@ def _end_with(reason: str, recipe: Recipe, run_dir: Path, started: float) -> Non
         write_summary(recipe, run_dir, ledger, wall_seconds=time.monotonic() - started, stop_reason=reason)
 
 
-def _food(dropped_groups: dict[str, int]) -> str:
-    """Return advice for a starved run, by the most frequent drop reason of its groups."""
+def starvation_advice(run_dir: Path, dropped_groups: dict[str, int]) -> str:
+    """Return advice for a starved run: the engine's reason if it rejected the newest policy, else advice by the most
+    frequent drop reason of the run's groups."""
     more = "see 'Starved' in docs/troubleshooting.md"
+    with closing(Ledger.open(run_dir)) as ledger:
+        newest = ledger.policies.latest().version
+        refused = [event.fields for event in ledger.events() if event.kind == "policy_refused"]
+    if refused and refused[-1]["version"] == newest:
+        return f"the engine rejected the newest policy: {refused[-1]['error']}; {more}"
     if not dropped_groups:
         return f"no group was dropped: rollouts are too slow, or fail; {more}"
     reason = max(dropped_groups, key=lambda one: dropped_groups[one])

@@ -129,7 +129,7 @@ declare(
     ("put_back_requests_per_second", "requests/s", "requests preempted for lack of KV cache memory"),
     ("prove_seconds", "seconds", "time to read and verify a policy's weights, during which decoding continues"),
     ("swap_ms", "ms", "pause of decoding for new weights"),
-    ("canary_gap_nats", "nats", "largest difference from the log-probs that the trainer published with the policy"),
+    ("canary_gap_nats", "nats", "difference from the published log-probs: the largest, in bfloat16 the RMS"),
     ("read_megabytes", "megabytes", "files read for a policy's new weights, or for the changed ones (`publisher`)"),
 )
 declare(

@@ -20,6 +20,8 @@ def starvation(ledger: Ledger, waited_for: str) -> str:
         f"training rollouts ended: {_counts(since.statuses) or 'none'}",
         f"{waiting.rollouts[RolloutState.LEASED]} running, {waiting.rollouts[RolloutState.QUEUED]} queued",
     ]
+    if behind := ledger.policies.versions_behind():
+        parts.append(f"train steps from the served to the newest policy: {behind}")
     whose = f"policy {ledger.policy}: " if len(ledger.trained) > 1 else ""
     return f"{STARVED}{whose}{waited_for}; {'; '.join(parts)}"
 

@@ -11,7 +11,7 @@ from benchmarks.runs.__main__ import main
 from benchmarks.runs.views import Summary, families_table, mean, seeds_table
 
 
-def stored(folder: Path, successes: list[float], blind: float | None = None) -> Path:
+def stored(folder: Path, successes: list[float], blind: float | None = None, settings: tuple[str, ...] = ()) -> Path:
     """Store runs with these successes after training, on two families whose mean they are."""
     raw = RawResults(folder / "runs_miniwob.jsonl", Summary)
     for seed, success in enumerate(successes, 10):
@@ -39,7 +39,7 @@ def stored(folder: Path, successes: list[float], blind: float | None = None) -> 
             lost=0,
             trained_twice=0,
         )
-        raw.add({"seed": seed, "settings": []}, summary)
+        raw.add({"seed": seed, "settings": list(settings)}, summary)
     return raw.file
 
 
@@ -57,6 +57,17 @@ def test_seeds_have_rows_and_a_mean_with_student_s_interval(tmp_path: Path):
 
 def test_blind_evaluations_are_columns_where_they_exist(tmp_path: Path):
     assert "blind, after" in seeds_table(stored(tmp_path, [0.7], blind=0.1))
+
+
+def test_runs_with_other_settings_have_tables_of_their_own(tmp_path: Path):
+    stored(tmp_path, [0.7, 0.8, 0.9])
+    file = stored(tmp_path, [0.5], settings=("engine.device=cuda", "train.device=cuda"))
+    before, after = seeds_table(file).split("\n\nWith `engine.device=cuda`, `train.device=cuda`:\n\n")
+    assert before.startswith("As the recipe is:\n\n| seed |")
+    assert "80.0 % (55.2 to 104.8)" in before
+    assert after.splitlines()[-1].startswith("| 10 | 25.0 % | 50.0 %")
+    assert mean(file) == "50.0 %"
+    assert families_table(file).endswith("| easy | 50 | 100 |\n| hard | 0 | 0 |")
 
 
 def test_families_are_sorted_by_success_after_training(tmp_path: Path):

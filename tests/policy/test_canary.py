@@ -29,14 +29,15 @@ def test_the_same_weights_have_no_gap_and_others_do(policy: LoadedPolicy, policy
     assert check_canary(tmp_path, policy.model) > 1e-3
 
 
-def test_in_bfloat16_the_difference_of_an_unlikely_token_counts_less() -> None:
-    """A tenth of a log-prob below -2.5 nats counts as 0.25 nats, which is the bound; in float32 all of it counts."""
-    canary = Canary([[1, 2, 3, 4]], [torch.tensor([-1.0, -2.5, -20.0])])
-    unlikely, likely = torch.tensor([-1.0, -2.5, -22.0]), torch.tensor([-1.2, -2.5, -20.0])
+def test_the_gap_in_bfloat16_is_a_root_mean_square_in_which_unlikely_tokens_count_less() -> None:
+    """A tenth of a log-prob below -2.5 nats counts as 0.25 nats; in float32 the largest difference counts whole."""
+    canary = Canary([[1, 2, 3, 4, 5]], [torch.tensor([-1.0, -2.5, -20.0, -1.0])])
+    unlikely, likely = torch.tensor([-1.0, -2.5, -22.0, -1.0]), torch.tensor([-1.2, -2.5, -20.0, -1.0])
     assert canary.gap([unlikely]) == pytest.approx(2.0)
-    assert canary.gap([unlikely], reduced=True) == pytest.approx(0.25)
-    assert canary.gap([likely], reduced=True) == canary.gap([likely]) == pytest.approx(0.2)
-    assert math.isnan(canary.gap([torch.tensor([-1.0, float("nan")])], reduced=True))
+    assert canary.gap([unlikely], reduced=True) == pytest.approx(0.25 / 2)
+    assert canary.gap([likely]) == pytest.approx(0.2)
+    assert canary.gap([likely], reduced=True) == pytest.approx(0.2 / 2)
+    assert math.isnan(canary.gap([torch.tensor([-1.0, float("nan"), -20.0, -1.0])], reduced=True))
 
 
 def test_stored_numbers_are_log_probs(policy: LoadedPolicy, tmp_path: Path):

@@ -27,6 +27,7 @@ from quartet.registry import build
 from quartet.report.check import check_ledger
 from quartet.report.recent import newest_train_metrics
 from quartet.report.totals import run_totals
+from quartet.runtime.run import starvation_advice
 from quartet.telemetry.presence import Presence, ReportSink
 from quartet.telemetry.record import Recorder
 from quartet.telemetry.records import read_records
@@ -34,6 +35,7 @@ from quartet.telemetry.token_values import assigned, read_token_values
 from quartet.train import policy_writer
 from quartet.train.loss.base import LossInput
 from quartet.train.loss.ppo_clip import PpoClip
+from quartet.train.starvation import starvation
 from quartet.train.trainer import Trainer, run_trainer
 from quartet.types import Batch, Policy, ReplayRule, RolloutPlan, Trajectory
 
@@ -516,6 +518,22 @@ async def test_starving_stops_the_run_with_an_explanation(tmp_path: Path, recipe
     with pytest.raises(StarvedError, match="starved: fewer than 2 trainable groups"):
         await run_trainer(run.recipe, run.run_dir, asyncio.Event())
     assert (run.ledger.stop_reason() or "").startswith("starved")
+
+
+def test_a_run_that_starves_since_the_engine_rejects_the_policy_says_so(tmp_path: Path, recipe: RecipeBuilder) -> None:
+    run = Run(tmp_path / "run", recipe(train=TRAIN))
+    run.feed(group(10), group(20))
+    trainer = run.trainer()
+    run.ledger.policies.mark_settled(0, serving=0)
+    assert trainer.train_one()
+    run.written()
+    run.ledger.event("policy_refused", module="engine", policy="main", version=1, error="gap of 0.3 nats")
+    assert starvation(run.ledger, "no batch").endswith("train steps from the served to the newest policy: 1")
+    assert starvation_advice(run.run_dir, {"equal_rewards": 3}).startswith(
+        "the engine rejected the newest policy: gap of"
+    )
+    run.ledger.policies.mark_settled(1, serving=1)
+    assert "train steps from" not in starvation(run.ledger, "no batch")
 
 
 def test_no_starvation_before_the_training_phase(tmp_path: Path, recipe: RecipeBuilder) -> None:
