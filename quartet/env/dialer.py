@@ -13,6 +13,7 @@ from aiohttp import (
     ClientTimeout,
     ClientWebSocketResponse,
     ClientWSTimeout,
+    TCPConnector,
     WSMessage,
     WSMsgType,
     WSServerHandshakeError,
@@ -94,8 +95,10 @@ class Dialer:
         return sorted(self._urls(), key=lambda url: (url in avoided, connections[url]))
 
     async def _dial_once(self, url: str) -> ClientWebSocketResponse:
-        # No total timeout: a connection lasts as long as its worker.
-        self._http = self._http or ClientSession(timeout=ClientTimeout(total=None), headers=self._headers)
+        # No limit and no total timeout: each session has a connection, which lasts as long as its worker.
+        self._http = self._http or ClientSession(
+            timeout=ClientTimeout(total=None), headers=self._headers, connector=TCPConnector(limit=0)
+        )
         socket: ClientWebSocketResponse | None = None
         greeted = False
         try:

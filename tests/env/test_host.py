@@ -115,6 +115,14 @@ async def test_a_session_speaks_openenv_word_for_word():
         await until(lambda: pool.released == [True])
 
 
+async def test_one_worker_has_more_sessions_than_an_http_client_has_connections_by_default():
+    async with hosting(capacity=104) as (host, _):
+        pool = RemoteEnvPool(lambda: [host.url], 104, token=TOKEN, **AT_ONCE)
+        sessions = [await pool.acquire() for _ in range(104)]
+        await asyncio.gather(*(session.reset(task()) for session in sessions))
+        await pool.close()
+
+
 @pytest.mark.parametrize(
     ("message", "code"),
     [
