@@ -16,7 +16,7 @@ from quartet.env import make_environment
 from quartet.env.base import Env
 from quartet.env.check.experts import FamilyCheck, play_experts
 from quartet.env.miniwob.env import MiniWobPool
-from quartet.env.miniwob.experts import EXPERTS, PLANS, expert_action
+from quartet.env.miniwob.experts import EXPERTS, PLANS, expert_action, make_expert
 from quartet.env.miniwob.experts.page import Element, Page
 from quartet.errors import ConfigError, EnvError, ExpertError
 from quartet.types import Observation, Task
@@ -81,6 +81,15 @@ def test_a_wrong_value_is_typed_again():
 def test_an_expert_says_what_the_page_lacks():
     with pytest.raises(ExpertError, match=r"0 elements of kind 'button' with label 'next'.* button cancel"):
         act("click-button", 'Click on the "next" button.', "button cancel [1]")
+
+
+@pytest.mark.parametrize("lines", ["", "text Ada @ada [1]\nimage reply [2]"], ids=["no post", "no button"])
+def test_a_plan_that_misses_an_element_names_those_of_the_page(lines: str) -> None:
+    expert = make_expert("social-media")
+    assert expert is not None
+    goal = 'For the user @ada, click on the "Like" button.'
+    with pytest.raises(ExpertError, match=r"does not know this page .*; its elements: (no elements|text Ada @ada)"):
+        expert(Observation(goal=goal, text=lines))
 
 
 def test_unknown_family_suggests_the_nearest():

@@ -5,9 +5,11 @@ observations get equal actions, and a small policy can imitate them. Where the p
 the expert is a plan: a generator that yields one action after another, and receives the page after each.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 
 from quartet.env.base import Expert
+from quartet.errors import ExpertError
 from quartet.registry import lookup
 from quartet.types import Observation
 
@@ -134,7 +136,9 @@ def expert_action(family: str, observation: Observation) -> str:
 
     Raise `ConfigError` for an unknown family and `ExpertError` if the page lacks an element that the expert needs.
     """
-    return lookup("expert", family, EXPERTS)(observation.goal, Page.parse(observation.text))
+    answer, page = lookup("expert", family, EXPERTS), Page.parse(observation.text)
+    with _explaining(page):
+        return answer(observation.goal, page)
 
 
 def make_expert(family: str) -> Expert | None:
@@ -151,15 +155,26 @@ def _follow(plan: Plan) -> Expert:
     def act(observation: Observation) -> str:
         nonlocal running
         page = Page.parse(observation.text)
-        try:
+        with _explaining(page):
             if running is None:
                 running = plan(observation.goal, page)
-                return next(running)
-            return running.send(page)
-        except StopIteration:
-            return "done"
+                return next(running, "done")
+            try:
+                return running.send(page)
+            except StopIteration:
+                return "done"
 
     return act
+
+
+@contextmanager
+def _explaining(page: Page) -> Iterator[None]:
+    """Raise `ExpertError` with the page's elements if an expert does not find what it looks for, as on a page that was
+    read before it was whole."""
+    try:
+        yield
+    except (LookupError, ValueError, RuntimeError) as error:  # a `StopIteration` in a plan is a `RuntimeError`
+        raise ExpertError(f"the expert does not know this page ({error!r}); its elements: {page.listing}") from error
 
 
 __all__ = ["EXPERTS", "PLANS", "Answer", "Page", "Plan", "expert_action", "make_expert"]

@@ -42,6 +42,11 @@ class Page(Struct, frozen=True):
         """Parse an observation's text. Raise `ExpertError` for a line that does not describe an element."""
         return cls([_parse_line(line) for line in text.splitlines() if line])
 
+    @property
+    def listing(self) -> str:
+        """Text of all elements, for errors."""
+        return "; ".join(f"{e.kind} {e.target}" for e in self.elements) or "no elements"
+
     def all(self, kind: str, label: str | Set[str] | None = None) -> list[Element]:
         """Return the elements of a kind. With `label`, return only elements with this label, or with one of a set."""
         labels = {label} if isinstance(label, str) else label
@@ -51,11 +56,10 @@ class Page(Struct, frozen=True):
         """Return element `nth` (from 0) of `all(kind, label)`. Raise `ExpertError` if there are not enough."""
         found = self.all(kind, label)
         if nth >= len(found):
-            listing = "; ".join(f"{e.kind} {e.target}" for e in self.elements) or "no elements"
             labelled = f" with label {label!r}" if label is not None else ""
             raise ExpertError(
                 f"the page has {len(found)} elements of kind {kind!r}{labelled}, but the expert needs number {nth + 1}"
-                f"; all elements of the page: {listing}"
+                f"; all elements of the page: {self.listing}"
             )
         return found[nth]
 
