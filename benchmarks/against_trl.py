@@ -7,7 +7,8 @@ All contenders use the same policy (Qwen3, 3.4 M parameters, or that of `--model
 environment with 0, 50 and 200 ms per step, groups of 8, 16 rollouts per train step, 32 tokens per turn, the same
 optimizer, and the same processor cores. TRL is measured in two ways: with `environment_factory`, which its
 documentation recommends, and with a hand-written `rollout_func` that steps all environments of a batch in threads. The
-contenders run in turn at each latency.
+contenders run in turn at each latency. Raw results are in `against_trl.jsonl`; those of another model are in a file of
+their own, `against_trl.MODEL.jsonl`.
 """
 
 import json
@@ -68,7 +69,7 @@ def main(
     milliseconds = [int(delay) for delay in delays.split(",")]
     _take_cores(cores)
     runs: dict[tuple[str, int], list[Run]] = {}
-    raw = RawResults(results / "against_trl.jsonl", Run)
+    raw = RawResults(results_file(results, model), Run)
     raw.begin()
     with contenders(trl_python, cores) as everybody:
         for repetition, delay, contender in in_turns(everybody, milliseconds, repetitions):
@@ -87,6 +88,11 @@ def main(
             click.echo(line(contender.name, delay, run, warm_up_steps))
     result = summary(runs, milliseconds, warm_up_steps)
     click.echo(json.dumps(result) if as_json else "\n".join(f"{key:32} {value}" for key, value in result.items()))
+
+
+def results_file(folder: Path, model: Path | None) -> Path:
+    """Return the file of raw results, one for each model, since a new run replaces the results in its file."""
+    return folder / (f"against_trl.{model.resolve().name}.jsonl" if model else "against_trl.jsonl")
 
 
 @contextmanager

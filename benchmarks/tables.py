@@ -6,7 +6,8 @@
 A generated text is enclosed by `<!-- results: curation.jsonl goals -->` and `<!-- /results -->`. The word after the
 file is a view of the experiment. An experiment without its own views (`benchmarks/record.py`) has a view of every
 number of its JSON line. It is named by the number's dotted name, and optionally a format after a colon, as in Python
-(`speed.distinct:,.0f`), and shows the median over the lines.
+(`speed.distinct:,.0f`), and shows the median over the lines. A file of another model, `EXPERIMENT.MODEL.jsonl`, has the
+views of its experiment.
 """
 
 import difflib
@@ -150,9 +151,10 @@ def renew(text: str, results: Path) -> str:
 
 
 def _view(name: str, view: str) -> View:
-    if name not in EXPERIMENTS:
+    experiment = EXPERIMENTS.get(name.partition(".")[0])
+    if experiment is None:
         return lambda file: median(file, view)
-    views = EXPERIMENTS[name]()
+    views = experiment()
     if view not in views:
         raise click.ClickException(f"{name}.jsonl has no view {view!r}: {', '.join(views)}")
     return views[view]

@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from benchmarks import record, tables
+from benchmarks.against_trl import results_file
 from benchmarks.lag.arms import SYNCHRONOUS
 from benchmarks.lag.run import Learned
 from benchmarks.modes.figures import Figures
@@ -138,12 +139,26 @@ def test_the_table_of_lag_is_over_the_seeds_that_all_arms_have(tmp_path):
     assert lagging.startswith("| 4 | decoupled | 4.00 | 72.0 % | +1.0 (+1.0 to +1.0) |")
 
 
-def test_the_table_against_trl_compares_trained_rollouts(tmp_path):
-    raw = RawResults(tmp_path / "against_trl.jsonl", Run)
+def add_runs_against_trl(file: Path, *, delay: int) -> None:
+    """Begin the experiment in this file, and add one run of each contender, with a rate of its own."""
+    raw = RawResults(file, Run)
+    raw.begin()
     for name, seconds, share in (("environment_factory", 8.0, 1.0), ("rollout_func", 4.0, 1.0), ("quartet", 2.0, 0.5)):
         steps = [
             TrainStep(ended=n * seconds, reward=0.5, generated_tokens=100.0, trained_share=share) for n in range(3)
         ]
-        raw.add({"contender": name, "delay": 50, "repetition": 0, "warm_up_steps": 1}, Run(steps))
-    *_, line = tables.EXPERIMENTS["against_trl"]()["table"](raw.file).splitlines()
+        raw.add({"contender": name, "delay": delay, "repetition": 0, "warm_up_steps": 1}, Run(steps))
+
+
+def test_the_table_against_trl_compares_trained_rollouts(tmp_path):
+    add_runs_against_trl(file := results_file(tmp_path, None), delay=50)
+    *_, line = tables.EXPERIMENTS["against_trl"]()["table"](file).splitlines()
     assert line == "| 50 | 2.00 | 4.00 | 4.00 | 8.00 | 2.0 | 1.0 |"
+
+
+def test_results_of_another_model_replace_and_show_only_their_own(tmp_path):
+    add_runs_against_trl(results_file(tmp_path, None), delay=50)
+    add_runs_against_trl(results_file(tmp_path, Path("models/qwen2.5-0.5b")), delay=200)
+    for name, shown in (("against_trl", "| 50 |"), ("against_trl.qwen2.5-0.5b", "| 200 |")):
+        page = tables.renew(f"<!-- results: {name}.jsonl table --><!-- /results -->", tmp_path)
+        assert page.splitlines()[4].startswith(shown)
