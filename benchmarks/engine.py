@@ -5,8 +5,9 @@ installed, and a hand-written decode loop as the limit. All have the same model,
 precision. The model is a Qwen3 with 3.4 M parameters, or that of `--model`, for which there is no hand-written loop;
 llama.cpp needs a model of the architecture Llama, and the packages xllamacpp and gguf. The
 contenders run in turn within every repetition, so that other load affects all of them; ratios are medians over the
-repetitions. One call is prefill and decode of the whole workload, submitted at once. Finally the cost of a weight
-update is measured while 32 requests decode.
+repetitions. One call is prefill and decode of the whole workload, submitted at once. Each cell states how far
+Quartet's engine is from the bandwidth of a copy in memory and from the speed of a large matrix product, both measured
+with the cell's threads. Finally the cost of a weight update is measured while 32 requests decode.
 """
 
 import importlib.util
@@ -14,9 +15,9 @@ import json
 import os
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -24,7 +25,7 @@ import click
 import psutil
 import torch
 
-from benchmarks.engine_contenders import base
+from benchmarks.engine_contenders import base, work
 from benchmarks.engine_contenders.bare_loop import BareLoop
 from benchmarks.engine_contenders.base import Contender, Workload
 from benchmarks.engine_contenders.generate import Generate
@@ -33,10 +34,11 @@ from benchmarks.engine_contenders.ours import Ours
 from benchmarks.engine_contenders.swap import swap_costs
 from benchmarks.engine_contenders.transport import transport_ms_p50
 from benchmarks.engine_contenders.vllm import Vllm
+from benchmarks.processor_time import Timer, processor_seconds, wall_seconds
 from quartet.cli.parameters import PolicyOrRun
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
+CLOCKS: dict[str, Timer] = {"wall": wall_seconds, "cpu": processor_seconds}
 GROUP = 8
 TURNS = 6
 OBSERVATION_TOKENS = 96
@@ -44,7 +46,7 @@ TURN_TOKENS = 32
 
 Cells = dict[str, dict[str, float]]
 """Tokens per second by cell (`distinct/32/float32/1`: workload, concurrent, dtype, threads), then by contender. The key
-`ours/NAME` has the median of the paired ratios."""
+`ours/NAME` has the median of the paired ratios; `share_of_bandwidth` and `share_of_products` are of `ours`."""
 
 
 @click.command()
@@ -55,7 +57,11 @@ Cells = dict[str, dict[str, float]]
 @click.option("--new-tokens", default=48, show_default=True, help="New tokens of single-turn requests.")
 @click.option("--repetitions", default=5, show_default=True)
 @click.option(
-    "--clock", default="wall", type=click.Choice(list(CLOCKS)), show_default=True, help="cpu counts all threads."
+    "--clock",
+    default="wall",
+    type=click.Choice(list(CLOCKS)),
+    show_default=True,
+    help="cpu counts all threads, and the processes of vLLM.",
 )
 @click.option("--model", type=PolicyOrRun(), help="Folder or name of a model, such as smollm2-135m.")
 @click.option("--quick", is_flag=True, help="Only check that everything works, with a smaller run.")
@@ -76,17 +82,21 @@ def main(
     if quick:
         concurrent, dtypes, threads, repetitions, new_tokens = "8", "float32", "1", 1, 8
     cells: Cells = {}
-    transport, cores = 0.0, os.sched_getaffinity(0)
+    transport, cores, seconds_of = 0.0, os.sched_getaffinity(0), CLOCKS[clock]
     for dtype, thread_count in product(dtypes.split(","), map(int, threads.split(","))):
         torch.set_num_threads(thread_count)
         os.sched_setaffinity(0, range(thread_count))  # inherited by threads and processes that start later
         with contenders(model, DTYPES[dtype], thread_count, max(map(int, concurrent.split(",")))) as all_of_them:
+            ours = next(contender for contender in all_of_them if isinstance(contender, Ours))
+            limits = work.limits(ours.model, seconds_of)
             for name, count in cases(workloads.split(","), list(map(int, concurrent.split(",")))):
-                cell = compare(all_of_them, name, count, new_tokens, repetitions, CLOCKS[clock])
+                cell = compare(all_of_them, name, count, new_tokens, repetitions, seconds_of)
+                asked = requests(name, count, new_tokens, seed="sizes")
+                cell |= limits.shares(work.work_of(asked, ours.model), asked.generated_tokens / cell[Ours.name])
                 cells[f"{name}/{count}/{dtype}/{thread_count}"] = cell
                 figures = "  ".join(f"{key} {value:,.2f}" for key, value in cell.items())
                 click.echo(f"{name:13} {count:3} {dtype:8} {thread_count}  {figures}")
-            transport = transport_ms_p50(next(c for c in all_of_them if isinstance(c, Ours)), 10 if quick else 200)
+            transport = transport_ms_p50(ours, 10 if quick else 200)
     os.sched_setaffinity(0, cores)
     swap = swap_costs(base.loader(model), DTYPES[dtypes.split(",")[0]], 1, 8 if quick else 32, 1 if quick else 3)
     result = summary(cells) | swap | {"transport_ms_p50": round(transport, 3), "clock": clock, "cells": cells}
@@ -112,7 +122,7 @@ def contenders(folder: Path | None, dtype: torch.dtype, threads: int, slots: int
 
             file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "model.gguf"
             if gguf_file.write(load(dtype), folder, file):
-                everybody.append(LlamaCpp(file, threads, slots))
+                everybody.append(LlamaCpp(file, dtype, threads, slots))
         if importlib.util.find_spec("vllm"):
             copy = stack.enter_context(tempfile.TemporaryDirectory())
             model = load(dtype)
@@ -124,7 +134,7 @@ def contenders(folder: Path | None, dtype: torch.dtype, threads: int, slots: int
 
 
 def compare(
-    everybody: list[Contender], name: str, count: int, new_tokens: int, repetitions: int, clock: Callable[[], float]
+    everybody: list[Contender], name: str, count: int, new_tokens: int, repetitions: int, seconds_of: Timer
 ) -> dict[str, float]:
     """Return the median tokens per second of each contender, and the median ratio of Quartet's engine to each.
 
@@ -141,9 +151,7 @@ def compare(
     for repetition, workload in enumerate(workloads):
         for turn in range(len(everybody)):  # the first contender changes with the repetition
             contender = everybody[(turn + repetition) % len(everybody)]
-            began = clock()
-            contender.run(workload, seed=repetition)
-            seconds[contender.name].append(clock() - began)
+            seconds[contender.name].append(seconds_of(partial(contender.run, workload, seed=repetition)))
     assert name != "distinct" or ours.engine.counters.reused_tokens == reused_tokens, "a prompt was known already"
     generated_tokens = workloads[0].generated_tokens
     figures = {who: generated_tokens / statistics.median(values) for who, values in seconds.items()}

@@ -17,13 +17,13 @@ Limits of the comparison:
 
 import json
 import statistics
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from benchmarks.processor_time import processor_seconds
 from benchmarks.trainer_contenders.base import Spent, new_model
 from benchmarks.trainer_contenders.batches import BATCHES, attention_pairs, prepared
 from benchmarks.trainer_contenders.process import contenders
@@ -133,7 +133,7 @@ def sizes(branches: Sequence[Branch], costs: Mapping[str, Sequence[Spent]], mode
         name: round(statistics.median(one.processor_seconds for one in of_name), 3) for name, of_name in costs.items()
     }
     gflop = gigaflop(model, len(nodes), trained, attention_pairs(branches))
-    rate = gigaflop_per_second(model.config.hidden_size, model.config.intermediate_size)
+    rate = gigaflop_per_second(model)
     return {
         "sequence_tokens": sum(branch.num_tokens for branch in branches),
         "distinct_tokens": len(nodes),
@@ -159,19 +159,15 @@ def gigaflop(model: Any, tokens: int, trained: int, pairs: int) -> dict[str, flo
     }
 
 
-def gigaflop_per_second(columns: int = 256, rows: int = 512) -> float:
-    """Return the speed of one product of 4,096 tokens with a matrix of the MLP, by the faster library."""
+def gigaflop_per_second(model: Any) -> float:
+    """Return the speed of one product with a matrix of the model's MLP on one thread."""
     import torch
 
-    from quartet.policy.linear import linear
+    from benchmarks.machine_limits import flop_per_second
 
     torch.set_num_threads(1)
-    x_TD, weight_ED = torch.randn(4096, columns), torch.randn(rows, columns)
-    linear(x_TD, weight_ED)
-    started = time.process_time()
-    for _ in range(40):
-        linear(x_TD, weight_ED)
-    return 40 * 2e-9 * x_TD.numel() * len(weight_ED) / (time.process_time() - started)
+    config = model.config
+    return 1e-9 * flop_per_second(config.hidden_size, config.intermediate_size, torch.float32, processor_seconds)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from benchmarks.engine_contenders.base import MAX_CONTEXT_TOKENS, Workload
+
+KV_CACHE_TYPES = {torch.float32: "GGML_TYPE_F32", torch.bfloat16: "GGML_TYPE_BF16"}
 
 
 class LlamaCpp:
@@ -17,17 +21,11 @@ class LlamaCpp:
 
     name = "llama_cpp"
 
-    def __init__(self, file: Path, threads: int, slots: int) -> None:
-        """Load the GGUF file. Raises `ImportError` if the package is not installed."""
+    def __init__(self, file: Path, dtype: torch.dtype, threads: int, slots: int) -> None:
+        """Load the GGUF file, whose weights have this type. Raises `ImportError` if the package is not installed."""
         import xllamacpp  # type: ignore[import-not-found]
 
-        params: Any = xllamacpp.CommonParams()
-        params.model.path = str(file)
-        params.n_parallel, params.n_ctx = slots, slots * MAX_CONTEXT_TOKENS
-        params.n_gpu_layers = 0
-        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
-        params.kv_unified, params.warmup, params.ui, params.verbosity = False, False, False, -1
-        self._server: Any = xllamacpp.Server(params)
+        self._server: Any = xllamacpp.Server(server_params(file, dtype, threads, slots))
         self._url = self._server.listening_address
         self._clients = ThreadPoolExecutor(slots)
 
@@ -62,3 +60,18 @@ class LlamaCpp:
         # Tokens of an unfinished UTF-8 character at the end have no log-prob in the answer.
         assert all(math.isfinite(one["logprob"]) for one in answer["completion_probabilities"])
         return [*prompt, *tokens]
+
+
+def server_params(file: Path, dtype: torch.dtype, threads: int, slots: int) -> Any:
+    """Return the server's parameters. Keys and values have the weights' type, as with the other contenders; llama.cpp's
+    default is float16."""
+    import xllamacpp  # type: ignore[import-not-found]
+
+    params: Any = xllamacpp.CommonParams()
+    params.model.path = str(file)
+    params.n_parallel, params.n_ctx = slots, slots * MAX_CONTEXT_TOKENS
+    params.n_gpu_layers = 0
+    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type[KV_CACHE_TYPES[dtype]]
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+    params.kv_unified, params.warmup, params.ui, params.verbosity = False, False, False, -1
+    return params

@@ -18,6 +18,7 @@ class Ours:
     name = "ours"
 
     def __init__(self, model: PreTrainedModel, threads: int, slots: int) -> None:
+        self.model = model
         self.engine = TorchEngine(
             model, 0, Engine(max_slots=slots, max_context_tokens=MAX_CONTEXT_TOKENS, threads=threads)
         )

@@ -1,4 +1,5 @@
-"""vLLM in the same process, if it is installed. Its prefix cache is on, as by default."""
+"""vLLM by its offline interface, if it is installed. Its engine is another process and its prefix cache is on, as by
+default."""
 
 import os
 from typing import Any
@@ -40,4 +41,6 @@ class Vllm:
                 observed = [conversation[turn] for conversation in workload.observations]
                 histories = [a + b + c for a, b, c in zip(histories, responses, observed, strict=True)]
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the engine's process, which would keep its memory otherwise."""
+        self._llm.llm_engine.engine_core.shutdown()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import psutil
 from msgspec import Struct
 
+from benchmarks.processor_time import tree_seconds
 from quartet import config
 from quartet.env.miniwob.env import MiniWobPool, MiniWobSession
 from quartet.env.miniwob.experts import expert_action
@@ -23,7 +24,7 @@ class Pages(Struct, frozen=True, kw_only=True):
     pages: int
     episodes_per_second: float
     browser_share: float
-    """Share of the processors' time that the browser's processes used."""
+    """Share of the processors' time that the browser's processes used, those that have ended included."""
     browser_megabytes: float
     """Proportional set size of all of the browser's processes."""
 
@@ -47,10 +48,10 @@ async def play(pages: int, episodes: int) -> Pages:
 
     try:
         await all_play(2 * pages)
-        used, began = _processor_seconds(browser), time.monotonic()
+        used, began = tree_seconds(browser), time.monotonic()
         await all_play(episodes)
         seconds = time.monotonic() - began
-        share = (_processor_seconds(browser) - used) / (seconds * (os.cpu_count() or 1))
+        share = (tree_seconds(browser) - used) / (seconds * (os.cpu_count() or 1))
         return Pages(
             pages=pages,
             episodes_per_second=round(episodes / seconds, 2),
@@ -59,11 +60,6 @@ async def play(pages: int, episodes: int) -> Pages:
         )
     finally:
         await pool.close()
-
-
-def _processor_seconds(browser: psutil.Process) -> float:
-    times = [process.cpu_times() for process in [browser, *browser.children(recursive=True)]]
-    return sum(one.user + one.system for one in times)
 
 
 def _megabytes(browser: psutil.Process) -> float:

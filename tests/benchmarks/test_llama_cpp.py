@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.engine_contenders import gguf_file
 from benchmarks.engine_contenders.base import Workload, tiny_model
-from benchmarks.engine_contenders.llama_cpp import LlamaCpp
+from benchmarks.engine_contenders.llama_cpp import LlamaCpp, server_params
 from quartet.policy.importing import import_model
 from quartet.policy.load import load_model
 from tests.policy.tiny_gguf import TOKENS, make_model, write_gguf
@@ -38,10 +38,18 @@ def test_another_architecture_is_not_written(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_server_answers_conversations_of_the_workload(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_server_answers_conversations_of_the_workload(folder: Path, tmp_path: Path, dtype: torch.dtype) -> None:
     pytest.importorskip("xllamacpp", reason="llama.cpp is a contender of the benchmark only")
-    assert gguf_file.write(load_model(folder), folder, tmp_path / "model.gguf")
-    contender = LlamaCpp(tmp_path / "model.gguf", threads=1, slots=2)
+    assert gguf_file.write(load_model(folder).to(dtype), folder, tmp_path / "model.gguf")
+    contender = LlamaCpp(tmp_path / "model.gguf", dtype, threads=1, slots=2)
     word = len(TOKENS) - 1
     contender.run(Workload([[word, 5], [word, 6]], [[[7, 8]]] * 2, 3), seed=0)  # it asserts the lengths
     contender.close()
+
+
+@pytest.mark.parametrize(("dtype", "name"), [(torch.float32, "GGML_TYPE_F32"), (torch.bfloat16, "GGML_TYPE_BF16")])
+def test_keys_and_values_have_the_type_of_the_weights(tmp_path: Path, dtype: torch.dtype, name: str) -> None:
+    xllamacpp = pytest.importorskip("xllamacpp", reason="llama.cpp is a contender of the benchmark only")
+    params = server_params(tmp_path / "model.gguf", dtype, threads=1, slots=2)
+    assert params.cache_type_k == params.cache_type_v == xllamacpp.ggml_type[name]
