@@ -69,11 +69,17 @@ class HostProcess:
         self._process.wait()
         self.start()
 
-    def end(self) -> None:
-        """Stop the host."""
+    def end(self) -> bool:
+        """Stop the host. Return False if it did not end in time; it is killed then."""
         self.processes()
         self._process.terminate()
-        self._process.wait()
+        try:
+            self._process.wait(EXIT_TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+            return False
+        return True
 
     def orphans(self) -> int:
         """Return the number of processes of former hosts that still run some time after the last one was stopped."""

@@ -5,6 +5,8 @@ from collections import defaultdict
 
 MIN_SAMPLES, MIN_EPISODES = 4, 100
 """Minimum number of samples in the second half of a life, and of episodes between them, for a slope."""
+MAX_MEGABYTES_PER_1000_EPISODES = 50.0
+"""Largest slope that counts as flat. The 6,000 rollouts of the recipe `miniwob` then add at most 300 MB."""
 
 
 class Growth:
@@ -34,6 +36,11 @@ class Growth:
                 episodes, sizes = zip(*late, strict=True)
                 slopes.append(1000 * statistics.linear_regression(episodes, sizes).slope)
         return round(statistics.median(slopes), 2) if slopes else None
+
+    def flat(self) -> bool:
+        """Return whether the slope is within the bound, or unknown."""
+        slope = self.slope()
+        return slope is None or slope <= MAX_MEGABYTES_PER_1000_EPISODES
 
     def largest(self) -> float:
         """Return the largest sample."""

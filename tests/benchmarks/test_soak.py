@@ -2,8 +2,11 @@
 
 import pytest
 
+from benchmarks.soak import host
 from benchmarks.soak.__main__ import soak
-from benchmarks.soak.memory import MIN_EPISODES, Growth
+from benchmarks.soak.host import HostProcess
+from benchmarks.soak.memory import MAX_MEGABYTES_PER_1000_EPISODES, MIN_EPISODES, Growth
+from quartet import config
 
 
 def test_the_slope_is_that_of_the_second_half_of_each_life():
@@ -21,7 +24,26 @@ def test_lives_that_are_too_short_have_no_slope():
     growth = Growth()
     for episode in range(0, MIN_EPISODES, 10):
         growth.add(episode, float(episode))
-    assert growth.slope() is None
+    assert growth.slope() is None and growth.flat()
+
+
+@pytest.mark.parametrize(("share", "flat"), [(0.9, True), (1.1, False)])
+def test_memory_that_grows_faster_than_the_bound_is_not_flat(share: float, flat: bool):
+    growth = Growth()
+    for episode in range(0, 4 * MIN_EPISODES, 10):
+        growth.add(episode, share * MAX_MEGABYTES_PER_1000_EPISODES * episode / 1000)
+    assert growth.flat() is flat
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_host_that_does_not_stop_is_killed_and_reported(monkeypatch, hangs: bool):
+    process = HostProcess(config.Env(name="locks", sessions=1)).start()
+    if hangs:
+        monkeypatch.setattr(host, "EXIT_TIMEOUT_SECONDS", 0.5)
+        process.processes()[0].suspend()
+    assert process.end() is not hangs
+    assert process.orphans() == 0
 
 
 @pytest.mark.browser
@@ -30,5 +52,6 @@ def test_lives_that_are_too_short_have_no_slope():
 async def test_nothing_is_lost_and_nothing_is_left_by_kills_of_page_browser_and_host():
     result = await soak(episodes=32, every=8, sessions=2)
     assert result["kills"] == {"page": 1, "browser": 1, "host": 1}
-    assert (result["lost"], result["repeated"], result["orphans"]) == (0, 0, 0)
+    assert (result["lost"], result["repeated"], result["orphans"], result["given_up"]) == (0, 0, 0, 0)
+    assert result["broken"] == []
     assert result["solved"] == 32
