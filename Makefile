@@ -36,11 +36,12 @@ test-all: test campaigns docs-slow test-vllm test-adapters .venv/ray   ## what a
 	$(BIN)/pytest -q $(PARALLEL) -m release
 
 test-vllm: .venv-vllm/ray   ## the engines' conformance suite on a real vLLM server, and replicas on Ray, on the CPU
-	.venv-vllm/bin/pytest -q -m vllm tests/engine tests/runtime/test_ray_vllm.py
+	.venv-vllm/bin/pytest -q -m vllm tests/engine tests/runtime/test_ray_vllm.py tests/benchmarks/test_vllm_contender.py
 
-ADAPTED = gem openspiel textworld browsergym openenv
+ADAPTED = gem openspiel reasoning_gym textworld browsergym openenv
 PACKAGE_gem = gem-llm
 PACKAGE_openspiel = open_spiel
+PACKAGE_reasoning_gym = reasoning-gym
 PACKAGE_textworld = textworld
 PACKAGE_browsergym = browsergym-core
 PACKAGE_openenv = openenv

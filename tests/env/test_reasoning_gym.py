@@ -9,7 +9,7 @@ from quartet.env.environment.reasoning_gym import Problem
 from quartet.errors import ConfigError
 from quartet.types import Task
 
-reasoning_gym = pytest.importorskip("reasoning_gym", reason="the extra reasoning-gym, of which parts are compiled")
+reasoning_gym = pytest.importorskip("reasoning_gym", reason="`make test-adapters` installs it")
 pytestmark = pytest.mark.campaign
 
 FAMILIES = ["basic_arithmetic", "leg_counting", "countdown", "spell_backward"]
