@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -68,13 +69,21 @@ def command(
     if as_json:
         say(json.dumps(summary))
         return
+    for line in result_lines(summary, output):
+        say(line)
+
+
+def result_lines(summary: dict[str, Any], output: Path) -> Iterator[str]:
+    """Yield the lines of the result: families, their categories, and all of them."""
     evaluations = summary["evaluations"].values()
     for family, rates in summary["per_task"].items():
         uncounted = sum(one["uncounted"].get(family, 0) for one in evaluations)
-        say(_line(family, rates["greedy"], rates["sampled"]) + (f"  {uncounted} uncounted" if uncounted else ""))
+        yield _line(family, rates["greedy"], rates["sampled"]) + (f"  {uncounted} uncounted" if uncounted else "")
+    for category, rates in summary["success_by_category"].items():
+        yield _line(f"all {category}", rates["greedy"], rates["sampled"])
+    yield f"{_line('all', summary['success_greedy'], summary['success_sampled'])}   ({output / 'summary.json'})"
     asked, (first, last) = sum(one["asked"] for one in evaluations), summary["seeds"]
-    say(f"{_line('all', summary['success_greedy'], summary['success_sampled'])}   ({output / 'summary.json'})")
-    say(f"{summary['episodes']:,} of {asked:,} episodes have a result; seeds {first:,} to {last:,}")
+    yield f"{summary['episodes']:,} of {asked:,} episodes have a result; seeds {first:,} to {last:,}"
 
 
 def evaluation_name(policy: Path) -> str:

@@ -42,6 +42,13 @@ def undemonstrated_families(env: config.Env) -> set[str]:
     return make_environment(env).undemonstrated() & set(suite_families(env))
 
 
+def family_categories(env: config.Env) -> dict[str, set[str]]:
+    """Return the recipe's families of each category. Leave out categories that have none or all of its families."""
+    known, categories = set(suite_families(env)), make_environment(env).family_categories()
+    chosen = {name: families & known for name, families in categories.items()}
+    return {name: families for name, families in chosen.items() if families and families != known}
+
+
 def train_tasks(env: config.Env, families: Sequence[str]) -> dict[str, int]:
     """Return the number of training tasks of each family that has a fixed number of them."""
     environment = make_environment(env)

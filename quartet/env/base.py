@@ -159,6 +159,10 @@ class Environment(Part):
         """Return the families for which no demonstrations are used; their success is reported separately."""
         return set()
 
+    def family_categories(self) -> Mapping[str, set[str]]:
+        """Return named sets of families, such as infeasible ones; the success of each is reported beside the total."""
+        return {}
+
     def num_train_tasks(self, family_name: str) -> int | None:
         """Return the number of training tasks of a family, whose seeds begin at 0; None if every seed is a task. Then
         `control.train_seeds_per_family` is the number."""

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from quartet.config import Recipe
-from quartet.env import undemonstrated_families
+from quartet.env import family_categories, undemonstrated_families
 from quartet.files.disk import whole_file
 from quartet.ledger import Ledger
 from quartet.ledger.results import FamilyResult, Results, success_rate, total
@@ -53,6 +53,14 @@ def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, contro
         "success_undemonstrated_after": success_rate(after, new) if new else None,
         "success_control": success_rate(control or {}),
         "success_control_undemonstrated": success_rate(control or {}, new) if new else None,
+        "success_by_category": _by_category(
+            recipe,
+            before=before,
+            after=after,
+            before_sampled=before_sampled,
+            after_sampled=after_sampled,
+            control=control or {},
+        ),
         "per_task": _per_task(before=before, after=after, control=control or {}, after_blind=after_blind),
         "evaluations": evaluations(
             {
@@ -137,7 +145,7 @@ def read_summary(run_dir: Path) -> Summary | None:
 
 
 def evaluation_summary(recipe: Recipe, ledger: Ledger, policy: Path) -> Summary:
-    """Return the results of `quartet eval`: greedy and sampled success, in total and per task family."""
+    """Return the results of `quartet eval`: greedy and sampled success, in total, by category and per task family."""
     greedy, sampled = ledger.evaluations.results("eval/greedy"), ledger.evaluations.results("eval/sampled")
     new = undemonstrated_families(recipe.env)
     return {
@@ -146,6 +154,7 @@ def evaluation_summary(recipe: Recipe, ledger: Ledger, policy: Path) -> Summary:
         "success_sampled": success_rate(sampled),
         "success_blind": success_rate(ledger.evaluations.results(f"eval{BLIND}")),
         "success_undemonstrated": success_rate(greedy, new) if new else None,
+        "success_by_category": _by_category(recipe, greedy=greedy, sampled=sampled),
         "seeds": [recipe.evaluation.reported_seeds[0], recipe.evaluation.reported_seeds[-1]],
         "episodes": total(greedy).episodes + total(sampled).episodes,
         "evaluations": evaluations({"greedy": greedy, "sampled": sampled}),
@@ -156,6 +165,15 @@ def evaluation_summary(recipe: Recipe, ledger: Ledger, policy: Path) -> Summary:
 def _per_task(**results: Results) -> dict[str, dict[str, float | None]]:
     families = sorted(results["before"].keys() | results["after"].keys())
     return {family: {name: _rate(one, family) for name, one in results.items()} for family in families}
+
+
+def _by_category(recipe: Recipe, **results: Results) -> dict[str, dict[str, float | None]]:
+    """Return the success rates of each category of the recipe's families."""
+    categories = family_categories(recipe.env)
+    return {
+        category: {name: success_rate(one, families) for name, one in results.items()}
+        for category, families in categories.items()
+    }
 
 
 def evaluations(results: Mapping[str, Results]) -> dict[str, dict[str, Any]]:

@@ -32,6 +32,9 @@ def summary_table(summary: dict[str, Any]) -> Table:
         if suffix is None and all(summary.get(key) is None for key in keys):
             continue  # either demonstrations were used for all tasks, or for none
         table.add_row(name, *(_percent(summary.get(key)) for key in keys[: 2 + control]), style="bold")
+    for category, rates in summary.get("success_by_category", {}).items():  # missing in summaries of older runs
+        keys = ("before", "after", "control")[: 2 + control]
+        table.add_row(f"{category}, greedy", *(_percent(rates[key]) for key in keys), style="bold")
     table.caption = "".join(f"{line}\n" for line in (*_uncounted(summary), *_quarantined(summary))) + (
         f"{summary['rollouts_finished']:,} training rollouts in {summary['train_seconds']:,.0f} s of training\n"
         f"{decimal(summary['rollouts_per_second'], 1)} per second, {summary['train_steps']:,} train steps\n"

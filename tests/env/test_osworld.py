@@ -15,7 +15,7 @@ from osworld_guest import TREE, GuestServer
 
 from quartet import config
 from quartet.cli import cli
-from quartet.env import make_environment
+from quartet.env import family_categories, make_environment
 from quartet.env.base import EnvPool
 from quartet.env.desktop.elements import Elements
 from quartet.env.osworld.guest import MAX_ANSWER_BYTES, Guest
@@ -99,6 +99,10 @@ async def play(pool: EnvPool, family: str, *actions: str) -> StepResult:
     await pool.release(session, healthy=True)
     assert result is not None
     return result
+
+
+def test_infeasible_tasks_are_a_category_of_their_own(tmp_path: Path) -> None:
+    assert family_categories(settings(tmp_path)) == {"feasible": {"say", "either"}, "infeasible": {"impossible"}}
 
 
 async def test_a_task_is_set_up_observed_and_judged(guest: GuestServer, pool: EnvPool) -> None:

@@ -49,6 +49,11 @@ class DesktopEnvironment(Environment):
             raise ConfigError(f"no task families of {', '.join(apps)}", "remove env.apps to use all")
         return found
 
+    def family_categories(self) -> dict[str, set[str]]:
+        families = set(self.families())
+        infeasible = {name for name in families if self._task(name).infeasible}
+        return {"feasible": families - infeasible, "infeasible": infeasible}
+
     def max_turns(self, family_name: str) -> int:
         return self._task(family_name).max_turns
 

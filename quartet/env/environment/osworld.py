@@ -55,6 +55,11 @@ class OSWorld(Environment):
             )
         return found
 
+    def family_categories(self) -> dict[str, set[str]]:
+        families = set(self.families())
+        infeasible = {name for name in families if load_task(self._files[name]).infeasible}
+        return {"feasible": families - infeasible, "infeasible": infeasible}
+
     def max_turns(self, family_name: str) -> int:
         return self.settings.max_turns_per_episode
 
