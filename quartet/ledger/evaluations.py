@@ -2,6 +2,7 @@
 limit of admission."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -13,6 +14,16 @@ from quartet.ledger.results import FamilyResult
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import IS_FINAL, evaluations, groups, rollouts, trajectories
 from quartet.types import GroupState, RolloutPlan, RolloutState, Status
+
+WITH_RESULT = [status for status in Status if status.countable or status is Status.TRUNCATED_TIME]
+"""Statuses of rollouts that have a result, as in `read_results`."""
+
+
+class EpisodeRewards(NamedTuple):
+    """Rewards of one episode of an evaluation."""
+
+    family: str
+    by_policy: dict[str, float]
 
 
 class Evaluations:
@@ -77,6 +88,21 @@ class Evaluations:
         """Return the results of the finished rollouts by task family."""
         with self._db.read() as connection:
             return read_results(connection, tag)
+
+    def rewards(self, tag: str) -> list[EpisodeRewards]:
+        """Return the rewards of all policies in each finished rollout that has a result, oldest rollout first."""
+        query = (
+            sa.select(rollouts.c.id, groups.c.family, trajectories.c.policy, trajectories.c.reward)
+            .select_from(rollouts.join(groups, rollouts.c.group_id == groups.c.id))
+            .join(trajectories, trajectories.c.rollout_id == rollouts.c.id)
+            .where(groups.c.tag == tag, IS_FINAL, trajectories.c.status.in_(WITH_RESULT))
+            .order_by(rollouts.c.id)
+        )
+        episodes: dict[int, EpisodeRewards] = {}
+        with self._db.read() as connection:
+            for rollout_id, family, policy, reward in connection.execute(query):
+                episodes.setdefault(rollout_id, EpisodeRewards(family, {})).by_policy[policy] = reward
+        return list(episodes.values())
 
     def seeds(self, env: str, tag_prefix: str) -> set[int]:
         """Return the seeds of all evaluations in an environment whose tag starts with `tag_prefix`."""

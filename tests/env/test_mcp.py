@@ -149,10 +149,35 @@ async def test_the_reported_reward_is_added_and_compared_with_the_reward_of_a_su
 
 
 @pytest.mark.slow
+async def test_the_result_of_the_reset_is_shown_below_the_row_if_that_is_set(data):
+    async with session(data, **HIDDEN) as env:
+        (asked,) = (await env.reset(task())).messages
+    async with session(data, **HIDDEN, show_reset=True, system="Sell.") as env:
+        seen = await env.reset(task())
+        assert [one.content for one in seen.messages] == ["Sell.", f"{asked.content}\nok"]
+
+
+@pytest.mark.slow
+async def test_the_last_turn_has_the_servers_reward_without_an_answer(data):
+    async with session(data, **HIDDEN, turn_limit=2) as env:
+        await env.reset(task())
+        first = await acting(env).act([sell(2)])
+        assert not first.truncated and first.reward == 0.0
+        last = await env.step("call sell {")
+        assert (last.truncated, last.terminated, last.rewards) == (True, False, {"judge": 1.0})
+        assert last.info["success"]
+        await env.reset(task())
+        assert not (await acting(env).act([sell(2)])).truncated, "the turns are counted from the reset"
+
+
+@pytest.mark.slow
 async def test_a_hidden_tool_that_is_missing_and_a_recipe_without_a_server_are_named(data):
     async with session(data, reset_tool="restarts") as env:
         with pytest.raises(ConfigError, match="restart"):
             await env.reset(task())
+    with pytest.raises(ConfigError, match=r"no effect without env\.reset_tool"):
+        env = {"name": "mcp", "data": data, "url": "http://x", "reward": "number", "show_reset": True}
+        parse_recipe({"name": "x", "model": {"path": "."}, "env": env, "rollout": {"loop": "append"}}, "test")
     recipe = {"name": "x", "model": {"path": "."}, "env": {"name": "mcp", "data": data}}
     with pytest.raises(ConfigError, match=r"env\.command or env\.url"):
         parse_recipe(recipe, "test")

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from quartet.errors import LeaseLostError
 from quartet.ledger import Ledger
 from quartet.ledger.policy_folders import policies_root
+from quartet.manager.evaluation import admit_evaluation
 from quartet.manager.filter.base import Filter
 from quartet.manager.judge import Judge
 from quartet.report.bias import selection_bias
@@ -72,6 +73,18 @@ def test_a_rollout_writes_a_trajectory_for_each_policy(ledger):
         members = [member.trajectory for member in ledger.groups.load(group_id).members]
         assert [(one.policy, one.part) for one in members] == [(name, name)] * 2
     assert run_totals(ledger).train_rollouts == 2 and ledger.groups.admitted() == 1
+
+
+def test_an_evaluation_reports_the_rewards_of_all_policies_of_each_episode(ledger):
+    admit_evaluation(ledger, recipe(), ["fixed"], seeds=range(3), temperature=0.0, tag="eval/greedy")
+    admit_evaluation(ledger, recipe(), ["fixed"], seeds=range(1), temperature=1.0, tag="eval/sampled")
+    statuses = [Status.COMPLETED, Status.TRUNCATED_TURNS, Status.ERROR_AGENT, Status.COMPLETED]
+    for number, (lease, status) in enumerate(zip(ledger.rollouts.claim("w", 4, 60), statuses, strict=True)):
+        rewards = {"even": number / 4, "judge": 1 - number / 4}
+        players = [part(lease, name, reward=reward, status=status) for name, reward in rewards.items()]
+        ledger.trajectories.append(lease, players[0], 1, players[1:])
+    found = ledger.evaluations.rewards("eval/greedy")
+    assert found == [("fixed", {"even": 0.0, "judge": 1.0}), ("fixed", {"even": 0.25, "judge": 0.75})]
 
 
 def test_one_group_is_trained_by_one_policy_and_kept_by_another(ledger):

@@ -18,7 +18,8 @@ class Mcp(dataset.Dataset):
 
     class Settings(dataset.Dataset.Settings):
         command: list[str] = []
-        """Command that starts the server, which is reached by its standard input and output."""
+        """Command that starts the server, which is reached by its standard input and output. `python` is the
+        interpreter that runs Quartet."""
         url: str = ""
         """Address of a running server (streamable HTTP), in place of `command`."""
         reset_tool: str = ""
@@ -27,8 +28,11 @@ class Mcp(dataset.Dataset):
         reward_tool: str = ""
         """Tool that returns a number at the end of an episode, which is added to the reward. It gets the columns that
         it takes, and the policy does not see it."""
+        show_reset: bool = False
+        """True to show the result of `reset_tool` below the prompt, for a server whose reset returns what the policy
+        sees first, such as the board of a game."""
         turn_limit: Positive = 8
-        """Turn limit of a task."""
+        """Turn limit of a task. An episode that reaches it without an answer gets the reward of `reward_tool` alone."""
 
     typed_actions = True
     extra = EXTRA
@@ -43,6 +47,8 @@ class Mcp(dataset.Dataset):
     def check(cls, settings: Any, recipe: Recipe) -> None:
         if bool(settings.command) == bool(settings.url):
             raise ConfigError("an MCP server needs env.command or env.url", "set one of them")
+        if settings.show_reset and not settings.reset_tool:
+            raise ConfigError("env.show_reset has no effect without env.reset_tool", "name the tool, or remove it")
         if recipe.rollout.loop.name == "latest":
             raise ConfigError("the loop latest does not show the results of earlier calls", dataset.LOOP_ADVICE)
         if settings.reward or not settings.reward_tool:
@@ -58,4 +64,12 @@ class Mcp(dataset.Dataset):
         def connect() -> McpServer:
             return McpServer(settings.command, settings.url, env.step_timeout_seconds)
 
-        return ToolSession(answers, self.row, connect, reset_tool=settings.reset_tool, reward_tool=settings.reward_tool)
+        return ToolSession(
+            answers,
+            self.row,
+            connect,
+            reset_tool=settings.reset_tool,
+            reward_tool=settings.reward_tool,
+            show_reset=settings.show_reset,
+            turn_limit=settings.turn_limit,
+        )

@@ -1,6 +1,7 @@
 """Connection to an MCP server, which is started as a child process or reached by its URL."""
 
 import asyncio
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,10 @@ class McpServer:
     def __init__(self, command: Sequence[str], url: str, timeout_seconds: float) -> None:
         """Describe the connection: to the process that `command` starts, or to the server at `url`."""
         mcp = self._mcp = import_extra("mcp", EXTRA)
-        target = url or mcp.StdioServerParameters(command=command[0], args=[*command[1:]])
+        target: Any = url
+        if not url:
+            program = sys.executable if command[0] == "python" else command[0]
+            target = mcp.StdioServerParameters(command=program, args=[*command[1:]])
         self._client: Any = mcp.Client(target, read_timeout_seconds=timeout_seconds)
         self._ended = asyncio.Event()
         self._holder: asyncio.Task[None] | None = None

@@ -39,9 +39,14 @@ class ToolSession:
         *,
         reset_tool: str,
         reward_tool: str,
+        show_reset: bool,
+        turn_limit: int,
     ) -> None:
+        """Make a session. `show_reset` shows the result of `reset_tool` below the row; `reward_tool` is also asked
+        after `turn_limit` turns without an answer."""
         self._answers, self._row_of, self._connect = answers, row_of, connect
         self._reset_tool, self._reward_tool = reset_tool, reward_tool
+        self._show_reset, self._turn_limit = show_reset, turn_limit
         self._server: McpServer | None = None
 
     async def reset(self, task: Task) -> Observation:
@@ -55,10 +60,14 @@ class ToolSession:
         hidden = {self._reset_tool, self._reward_tool} - {""}
         if missing := hidden - {tool.function.name for tool in self._server.tools}:
             raise ConfigError(f"the MCP server has no tool {min(missing)!r}", nearest(min(missing), self._names()))
-        if self._reset_tool:
-            await self._own_call(self._reset_tool)
+        begun = await self._own_call(self._reset_tool) if self._reset_tool else ""
         self._tools = [tool for tool in self._server.tools if tool.function.name not in hidden]
-        return replace(await self._answers.reset(task), tools=self._tools)
+        self._turns = 0
+        seen = await self._answers.reset(task)
+        if self._show_reset:
+            *before, asked = seen.messages
+            seen = replace(seen, messages=[*before, replace(asked, content=f"{asked.content}\n{begun}".strip())])
+        return replace(seen, tools=self._tools)
 
     async def step(self, action: str) -> StepResult:
         """Perform calls in Quartet's grammar (`call NAME {...}`). A call that cannot be read is refused; any other
@@ -72,7 +81,7 @@ class ToolSession:
         if begins_call(action):
             record = TakenAction(outcome=Outcome.PARSE_ERROR, error=WRITE_CALL)
             seen = Observation(goal="", text="", messages=[Message("tool", f"error: {WRITE_CALL}")])
-            return StepResult(observation=seen, reward=0.0, terminated=False, actions=[record])
+            return await self._unanswered(seen, [record])
         return await self._answer(action, Text(text=action))
 
     async def act(self, actions: Sequence[Action]) -> StepResult:
@@ -93,7 +102,7 @@ class ToolSession:
             records.append(taken(action, error))
         unread = any(record.outcome is not Outcome.DONE for record in records) and not messages
         seen = Observation(goal="", text="", messages=messages, error=USAGE if unread else "")
-        return StepResult(observation=seen, reward=0.0, terminated=False, actions=records)
+        return await self._unanswered(seen, records)
 
     async def close(self) -> None:
         server, self._server = self._server, None
@@ -110,12 +119,26 @@ class ToolSession:
     async def _answer(self, answer: str, action: Action) -> StepResult:
         """Score the answer, and add the reward that the server reports."""
         result = await self._answers.step(answer)
-        if self._reward_tool and result.terminated:
-            reported = {self._reward_tool: number(await self._own_call(self._reward_tool))}
-            rewards = merged([result.rewards, reported])
-            total, success = self._answers.judged(rewards)
-            result = replace(result, reward=total, rewards=rewards, info={"success": success})
+        if result.terminated:
+            result = await self._rewarded(result)
         return replace(result, actions=[TakenAction(action=action, canonical=answer)])
+
+    async def _unanswered(self, seen: Observation, records: list[TakenAction]) -> StepResult:
+        """Return the result of a turn without an answer. The last turn ends the episode with the server's reward."""
+        self._turns += 1
+        result = StepResult(observation=seen, reward=0.0, terminated=False, actions=records)
+        if not self._reward_tool or self._turns < self._turn_limit:
+            return result
+        return await self._rewarded(replace(result, truncated=True))
+
+    async def _rewarded(self, result: StepResult) -> StepResult:
+        """Add the reward that the server reports, if it reports one."""
+        if not self._reward_tool:
+            return result
+        reported = {self._reward_tool: number(await self._own_call(self._reward_tool))}
+        rewards = merged([result.rewards, reported])
+        total, success = self._answers.judged(rewards)
+        return replace(result, reward=total, rewards=rewards, info={"success": success})
 
     async def _own_call(self, name: str) -> str:
         """Call a tool that the policy does not see, with the columns of the row that it takes."""
