@@ -70,7 +70,8 @@ def test_and_is_the_mean_or_0_and_or_is_the_maximum(tmp_path: Path) -> None:
 
 
 SHEET = """<gnm:Workbook xmlns:gnm="http://www.gnumeric.org/v10.dtd"><gnm:Sheets><gnm:Sheet><gnm:Cells>
-<gnm:Cell Row="2" Col="1">42</gnm:Cell></gnm:Cells></gnm:Sheet></gnm:Sheets></gnm:Workbook>"""
+<gnm:Cell Row="2" Col="1">42</gnm:Cell><gnm:Cell Row="2" Col="26">43</gnm:Cell>
+<gnm:Cell Row="9" Col="703">44</gnm:Cell></gnm:Cells></gnm:Sheet></gnm:Sheets></gnm:Workbook>"""
 
 
 def test_getters_read_files_of_the_home_only(tmp_path: Path) -> None:
@@ -90,7 +91,16 @@ def test_getters_read_files_of_the_home_only(tmp_path: Path) -> None:
     assert Setting(path="keys", section="view", key="wrap").read(desk) == "true"
     assert Setting(path="a.gnumeric", section="view", key="wrap").read(desk) is None
     assert [Cell("a.gnumeric", cell).read(desk) for cell in ("B3", "A1")] == ["42", ""]
+    assert [Cell("a.gnumeric", cell).read(desk) for cell in ("AA3", "aa3", "AAB10", "AA1")] == ["43", "43", "44", ""]
     assert [Cell(path, "B3").read(desk) for path in ("bomb.gnumeric", "keys", "none")] == [None] * 3
+
+
+@pytest.mark.parametrize("address", ["", "3", "B", "B0", "3B", "B-1", "B 3", "B3:C4", "ABCD1", "ß1", "B٣"])
+def test_a_malformed_address_of_a_cell_is_an_error_of_the_file(tmp_path: Path, address: str) -> None:
+    cell = f'{{get = "cell", path = "a.gnumeric", cell = "{address}"}}'
+    (tmp_path / "sums.toml").write_text(FAMILY.replace('{get = "file", path = "{text}.txt"}', cell))
+    with pytest.raises(ConfigError, match=r"(?s)sums\.toml.*no address of a cell"):
+        load_task(tmp_path / "sums.toml", 0)
 
 
 @pytest.mark.parametrize(

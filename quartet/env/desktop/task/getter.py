@@ -1,6 +1,7 @@
 """Getters: the part of a desktop's state that a check judges. `get` names the class; None means a missing part."""
 
 import configparser
+import re
 import stat
 import zlib
 from typing import TYPE_CHECKING
@@ -9,12 +10,14 @@ from xml.etree import ElementTree
 from msgspec import Struct
 
 from quartet.env.desktop.task.place import decompressed, found, read_file
+from quartet.errors import ConfigError
 
 if TYPE_CHECKING:  # tasks can be read without the packages that a desktop needs
     from quartet.env.desktop.desktop import Desktop
     from quartet.env.desktop.elements import Item
 
 _GNUMERIC = "{http://www.gnumeric.org/v10.dtd}"
+_CELL = re.compile(r"([A-Za-z]{1,3})([1-9][0-9]{0,6})")
 
 
 class File(Struct, frozen=True, forbid_unknown_fields=True, tag_field="get", tag="file"):
@@ -85,18 +88,32 @@ class Cell(Struct, frozen=True, forbid_unknown_fields=True, tag_field="get", tag
 
     path: str
     cell: str
-    """Address such as `B3`, of the first sheet."""
+    """Address such as `B3` or `AA3`, of the first sheet."""
+
+    def __post_init__(self) -> None:
+        _place(self.cell)
 
     def read(self, desktop: "Desktop") -> str | None:
         root = _sheet(read_file(desktop.home, self.path) or b"")
         if root is None:
             return None
-        place = ord(self.cell[0].upper()) - ord("A"), int(self.cell[1:]) - 1
+        place = _place(self.cell)
         try:
             cells = {_address(cell): cell.text or "" for cell in root.iter(f"{_GNUMERIC}Cell")}
         except ValueError:  # the policy can write any file
             return None
         return cells.get(place, "")
+
+
+def _place(address: str) -> tuple[int, int]:
+    """Return the numbers of an address's column and row, from 0: `B3` is (1, 2), `AA1` is (26, 0)."""
+    parts = _CELL.fullmatch(address)
+    if parts is None:
+        raise ConfigError(f"{address!r} is no address of a cell", "write the column's letters and the row, as in B3")
+    column = 0
+    for letter in parts[1].upper():
+        column = 26 * column + ord(letter) - ord("A") + 1
+    return column - 1, int(parts[2]) - 1
 
 
 def _address(cell: ElementTree.Element) -> tuple[int, int]:
