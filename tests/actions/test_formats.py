@@ -243,6 +243,12 @@ def tool_call(**arguments) -> str:
             [Keyboard(keys=["Control+a"]), Keyboard(text="a"), Done()],
         ),
         ("ui_tars", "Action: call_user()", [Infeasible()]),
+        ("ui_tars", "Action: scroll(direction='down')", [Pointer(gesture="scroll", scrolled=(0, 5))]),
+        (
+            "ui_tars",
+            "Action: scroll(start_box='(3,4)', direction='up')",
+            [Pointer(gesture="scroll", places=[Point(3, 4, PICTURE)], scrolled=(0, -5))],
+        ),
         (
             "qwen3_vl",
             "I click.\n"
@@ -251,6 +257,8 @@ def tool_call(**arguments) -> str:
             [Pointer(gesture="click", places=[Point(999, 0, Unit(1000))]), Keyboard(keys=["Control+c"])],
         ),
         ("qwen3_vl", tool_call(action="scroll", pixels=-300), [Pointer(gesture="scroll", scrolled=(0, 3))]),
+        ("qwen3_vl", tool_call(action="wait"), [Wait()]),
+        ("qwen3_vl", tool_call(action="wait", time=2), [Wait(seconds=2.0)]),
         ("qwen3_vl", tool_call(action="terminate", status="failure"), [Infeasible()]),
         ("qwen3_vl", tool_call(action="terminate", status="success"), [Done()]),
         ("qwen3_vl", '<tool_call>{"name": "open", "arguments": {"a": 1}}', [ToolCall(name="open", arguments={"a": 1})]),
@@ -384,6 +392,8 @@ def computer_13(action_type: str, **parameters) -> str:
         ("qwen3_vl", tool_call(action="left_click", coordinate=[1])),
         ("qwen3_vl", tool_call(action="left_click", coordinate=[10**400, 1])),
         ("qwen3_vl", tool_call(action="wait", time=10**400)),
+        ("ui_tars", "Action: scroll(point='', direction='down')"),
+        ("ui_tars", "Action: scroll(direction='down', start_box=3)"),
         ("computer_13", computer_13("CLICK", x=100)),
         ("computer_13", computer_13("CLICK", position=[1, 2])),
         ("computer_13", json.dumps({"action_type": "CLICK", "x": 100})),

@@ -96,8 +96,8 @@ Return each call as JSON within tags:
                 steps = coordinate(pixels) / self.settings.pixels_per_wheel_step
                 scrolled = (0.0, -steps) if said.action == "scroll" else (steps, 0.0)
                 return Pointer(gesture="scroll", places=self._places(said), scrolled=scrolled)
-            case _Arguments(action="wait", time=float(seconds)):
-                return Wait(seconds=coordinate(seconds))
+            case _Arguments(action="wait", time=seconds):
+                return Wait() if seconds is None else Wait(seconds=coordinate(seconds))
             case _Arguments(action="answer", text=str(answer)):
                 return Done(answer=answer)
             case _Arguments(action="terminate", status=str(status)):

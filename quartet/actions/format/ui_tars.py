@@ -10,7 +10,7 @@ from quartet.actions.function_calls import FunctionCall, function_calls, write_c
 from quartet.actions.keyboard import chord, short_names
 from quartet.config.section import Section
 from quartet.types import Action, Done, Infeasible, Keyboard, Pointer, Wait
-from quartet.types.frame import Frame, Point, Resized, Unit
+from quartet.types.frame import Frame, Place, Point, Resized, Unit
 
 SCROLL_STEPS = 5
 """Wheel steps of one `scroll`."""
@@ -74,10 +74,12 @@ call_user() # the task cannot be done""".replace("\\\n", "")
 
     def _written(self, action: Action) -> str:
         match action:
-            case Pointer(gesture="scroll", places=[Point() as point], scrolled=scrolled):
+            case Pointer(gesture="scroll", places=[] | [Point()], scrolled=scrolled):
+                points = [self._place(point) for point in action.places if isinstance(point, Point)]
+                place = dict(zip(["point"], points, strict=False))
                 for direction, (right, down) in _DIRECTIONS.items():
                     if scrolled == (SCROLL_STEPS * right, SCROLL_STEPS * down):
-                        return write_call("scroll", point=self._place(point), direction=direction)
+                        return write_call("scroll", **place, direction=direction)
             case Pointer(gesture="drag", places=[Point() as start, Point() as end], scrolled=(0, 0)):
                 return write_call("drag", start_point=self._place(start), end_point=self._place(end))
             case Pointer(places=[Point() as point], scrolled=(0, 0)) if action.gesture in _POINTERS.values():
@@ -119,7 +121,9 @@ def _read(call: FunctionCall, frame: Frame) -> Action:
             if not (right or down):
                 raise ActionError("unknown direction")
             scrolled = (SCROLL_STEPS * right, SCROLL_STEPS * down)
-            return Pointer(gesture="scroll", places=[_point(call, frame, "point", "start_box")], scrolled=scrolled)
+            placed = call.positional or call.named.keys() & {"point", "start_box"}
+            places: list[Place] = [_point(call, frame, "point", "start_box")] if placed else []
+            return Pointer(gesture="scroll", places=places, scrolled=scrolled)
         case "type":
             return Keyboard(text=_text(call.bound("content"), "content"))
         case "wait":
