@@ -48,7 +48,8 @@ class ChatTemplate:
         self, before: Sequence[Message], messages: Sequence[Message], tools: Sequence[Tool], shown: Prompt
     ) -> Prompt:
         """Return the ids that the template adds for `messages` after the conversation `before`, which is empty or ends
-        with a response. `shown` (pictures) is inserted before the text of the last message.
+        with a response. `shown` (pictures) is inserted before the text of the last message. Without messages, the ids
+        are those between a response and the next one.
 
         Raise `ConfigError` if the template changes the earlier text or does not render each message exactly once. Raise
         `EnvError` if the name or definition of a tool contains a special token.
@@ -66,7 +67,7 @@ class ChatTemplate:
                 f"the chat template leaves out or repeats a message (roles of the messages: {roles})", ADVICE
             )
         contents = [Prompt(self.tokens(message.content)) for message in messages]
-        contents[-1] = shown + contents[-1]
+        contents[-1:] = [shown + last for last in contents[-1:]]
         found = Prompt([])
         for place, piece in enumerate(pieces):
             found += contents[int(piece)] if place % 2 else Prompt(self.tokens(piece, special=True))

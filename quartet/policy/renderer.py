@@ -96,6 +96,7 @@ class Renderer:
         pictures: Sequence[Picture] = (),
     ) -> Prompt:
         """Return the prompt for the next response, with messages of any roles, and pictures as in `start_chat`.
+        Without messages, the next response follows the last one.
 
         A response that was cut off has no end token. The end token is then added as part of the prompt, so it is not
         trained.

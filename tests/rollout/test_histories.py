@@ -99,6 +99,8 @@ def without_pictures(call: Call, policy: LoadedPolicy) -> list[int]:
         ("interval", {"min": 2, "every": 4}, [1, 2, 3, 4, 5, 2, 3, 4, 5, 2, 3, 4, 5], [5, 4, 4]),
         ("interval", {"min": 5, "every": 9}, list(range(1, 14)), [13]),
         ("sliding", {"pictures": 3}, [1, 2, *[3] * 11], [3, *[1] * 10]),
+        ("sliding", {"pictures": 3, "texts": 35}, [1, 2, *[3] * 11], [3, *[1] * 10]),
+        ("sliding", {"pictures": 5, "texts": 2}, [1, 2, 3, *[2] * 10], [3, *[1] * 10]),
         ("latest", {}, [1] * 13, [1] * 13),
         ("compressed", {"placeholder": "red"}, [1] * 13, [1] * 13),
     ],
@@ -174,10 +176,32 @@ async def test_every_conversation_begins_with_the_systems_messages_of_the_reset(
     assert [text.count(f"{opening}red blue") for text in texts] == [1] * len(texts)
 
 
-@pytest.mark.parametrize("history", ["latest", "compressed"])
-async def test_the_chats_of_histories_with_one_branch_per_turn_are_what_the_policy_read(policy, history):
-    trajectory = await play(policy, history, env=RuledSlides)
-    chats = build(config.History(name=history)).chats(trajectory.turns)
+@pytest.mark.parametrize("texts", [1, 2, 3, 4, 35])
+async def test_a_sliding_prompt_has_the_newest_texts_and_no_message_of_a_removed_picture(policy, texts):
+    """The first message, which names the task, stays without its picture. The sampled ids are kept."""
+    pictures = 3
+    trajectory = await play(policy, "sliding", pictures=pictures, texts=texts)
+    response = policy.tokenizer.get_vocab()["<|assistant|>"]
+    whole = await play(policy, "all")
+    for turn, call in enumerate(trajectory.calls):
+        responses = [said.response_ids for said in trajectory.calls[max(turn - texts, 0) : turn]]
+        messages = min(turn + 1, pictures) if turn <= texts else min(texts, pictures)
+        assert call.prompt_ids.count(response) == len(responses) + 1
+        asked = policy.tokenizer.decode(call.prompt_ids).count("Which colour?")
+        assert asked == messages + (turn + 1 > messages)
+        assert len(call.media) == messages
+        shown = str(call.prompt_ids)
+        assert [str(ids)[1:-1] in shown for ids in responses] == [True] * len(responses)
+        if turn < pictures and turn <= texts:
+            assert call == replace(whole.calls[turn], response=call.response)
+
+
+@pytest.mark.parametrize(
+    ("history", "own"), [("latest", {}), ("compressed", {}), ("sliding", {"pictures": 3, "texts": 4})]
+)
+async def test_the_chats_of_histories_with_one_branch_per_turn_are_what_the_policy_read(policy, history, own):
+    trajectory = await play(policy, history, env=RuledSlides, **own)
+    chats = build(config.History(name=history, **own)).chats(trajectory.turns)
     renderer = Renderer(policy.tokenizer)
     for chat, call in zip(chats, trajectory.calls, strict=True):
         assert renderer.start_chat(chat[:-1]).ids + renderer.response(chat[-1].content) == without_pictures(
