@@ -94,12 +94,11 @@ class Hands:
         if action.gesture == "drag":
             await self._drag(places)
             return
+        x, y = self._pointed(await self._point(places[0])) if places else page.pointer
         if action.gesture == "scroll":
-            x, y = self._pointed(await self._point(places[0])) if places else (page.width / 2, page.height / 2)
             await page.wheel(x, y, *action.scrolled, modifiers=modifiers)
             await page.ask(TWO_FRAMES)
             return
-        x, y = self._pointed(await self._point(places[0])) if places else page.pointer
         if action.gesture in _CLICKS:
             button, count = _CLICKS[action.gesture]
             if action.gesture == "click" and places and await self._adds(places[0]):

@@ -32,7 +32,7 @@ class Page:
         self._world_id = 0
         self.width, self.height = 0, 0
         self.pointer = (0.0, 0.0)
-        """Position of the mouse."""
+        """Position of the mouse; the middle of the page until the first event."""
         self.button_down = False
         """True while the left button is down."""
         self.left = False
@@ -41,6 +41,7 @@ class Page:
     async def prepare(self, width: int, height: int) -> None:
         """Set the page's size and focus. `Browser.new_page` calls this once."""
         self.width, self.height = width, height
+        self.center_pointer()
         session = self.session
         session.on("Inspector.targetCrashed", lambda _: session.fail("the page crashed"))
         session.on("Inspector.detached", lambda _: session.fail("the page was closed"))
@@ -116,6 +117,11 @@ class Page:
         as long."""
         answer = await self.session.call("Page.captureScreenshot", format="jpeg", quality=80)
         return base64.b64decode(answer["data"])
+
+    def center_pointer(self) -> None:
+        """Set the position for gestures without a place to the middle of the page, where an X server's pointer
+        begins."""
+        self.pointer = self.width / 2, self.height / 2
 
     async def click(self, x: float, y: float, *, modifiers: int = 0, button: Button = "left", count: int = 1) -> None:
         """Move the mouse to the point, press and release `count` times."""

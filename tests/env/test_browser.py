@@ -129,12 +129,29 @@ async def test_select_adds_to_an_open_list(desk: Desk) -> None:
 
 async def test_scroll(desk: Desk) -> None:
     await desk.open("actions.html")
+    await do(desk, "move (280,20)")
     await do(desk, "scroll down")
     assert await logged(desk, "wheel")
-    scrolled = await desk.page.evaluate("scrollY + at('pane').scrollTop")
+    scrolled = await desk.page.evaluate("scrollY")
     assert scrolled > 0
     await do(desk, "scroll up")
-    assert await desk.page.evaluate("scrollY + at('pane').scrollTop") < scrolled
+    assert await desk.page.evaluate("scrollY") < scrolled
+
+
+async def test_a_scroll_without_a_place_is_where_the_pointer_is(desk: Desk) -> None:
+    await desk.open("actions.html")
+    box = await desk.page.evaluate(
+        "(({ left, top }) => [Math.ceil(left), Math.ceil(top)])(at('pane').getBoundingClientRect())"
+    )
+    scrolls = "[scrollY, at('pane').scrollTop]"
+    await do(desk, f"move ({box[0] + 5},{box[1] + 5})")
+    await do(desk, "scroll down")
+    page, pane = await desk.page.evaluate(scrolls)
+    assert (page, pane > 0) == (0, True)
+    await do(desk, "move (280,20)")
+    await do(desk, "scroll down")
+    assert (await desk.page.evaluate(scrolls))[0] > 0
+    assert (await desk.page.evaluate(scrolls))[1] == pane
 
 
 async def test_drag(desk: Desk) -> None:

@@ -29,8 +29,9 @@ from quartet.env.desktop.session import DesktopSession
 from quartet.env.desktop.task.setup import Press
 from quartet.env.performing import MAX_ACTIONS
 from quartet.errors import ConfigError, EnvError
+from quartet.registry import build
 from quartet.types import Keyboard, Observation, Outcome, Pointer, StepResult, Task, Wait
-from quartet.types.frame import Point
+from quartet.types.frame import Point, Screen
 
 pytestmark = [pytest.mark.desktop, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -180,6 +181,16 @@ async def test_points_drags_and_clicks_reach_the_program(session: DesktopSession
     twice = Pointer(gesture="double_click", places=[Point(x + 12, y + 8)])
     result = await session.act([Keyboard(text=" word"), Wait(), twice, Keyboard(text="x")])
     assert '= "x word"' in result.observation.text
+
+
+async def test_a_scroll_without_a_place_is_where_the_pointer_is(session: DesktopSession) -> None:
+    await session.reset(task("move_file"))
+    computer_13 = build(config.ActionFormat(name="computer_13"))
+    move = '{"action_type": "MOVE_TO", "parameters": {"x": 60, "y": 300}}'
+    scroll = '{"action_type": "SCROLL", "parameters": {"dy": -5}}'
+    await session.act(computer_13.parse(f"```json\n{move}\n```\n```json\n{scroll}\n```", Screen()))
+    pointer = session.desktop.screen.root.query_pointer()
+    assert (pointer.root_x, pointer.root_y) == (60, 300)
 
 
 async def test_a_program_that_is_always_busy_does_not_use_up_the_time_of_a_step(session: DesktopSession) -> None:

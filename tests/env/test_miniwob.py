@@ -74,9 +74,11 @@ async def test_every_episode_starts_with_its_upper_left_corner_in_the_picture(se
     await session.step("scroll down")
     corner = "quartet.view().then(({ left, top }) => [left, top])"
     assert (await session.page.ask(corner))[1] < 0
+    await session.step("move (5,5)")
     for name in ("click-dialog", "click-test-2"):  # The dialog focuses its button before it is in its place.
         await session.reset(task(name, 3))
         assert await session.page.ask(corner) == [0, 0]
+        assert session.page.pointer == (80, 105)  # for gestures without a place
 
 
 async def test_an_episode_that_is_solved(session: MiniWobSession) -> None:

@@ -5,5 +5,6 @@ MAX_SCROLL_STEPS = 50
 
 
 def scroll_steps(distance: float) -> int:
-    """Return the steps of the wheel for a distance with its sign."""
-    return round(min(max(distance, -MAX_SCROLL_STEPS), MAX_SCROLL_STEPS))
+    """Return the steps of the wheel for a distance with its sign: at least one for any distance but 0."""
+    steps = round(min(max(distance, -MAX_SCROLL_STEPS), MAX_SCROLL_STEPS))
+    return steps or (distance > 0) - (distance < 0)

@@ -63,8 +63,6 @@ class DesktopHands:
             return []
         match action.gesture:
             case "scroll":
-                if not points:
-                    self._devices.move(self._desktop.screen.width / 2, self._desktop.screen.height / 2)
                 self._devices.scroll(*(scroll_steps(distance) for distance in action.scrolled))
             case "down":
                 self._devices.down()

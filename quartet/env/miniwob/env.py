@@ -89,6 +89,7 @@ class MiniWobSession(ActingSession):
             await self._show(task.family, {"watch": watching(JUDGE), task.family: page.html, **page.parts})
             await self.page.isolate(in_frame=True)
             self._hands = Hands(self.page)
+            self.page.center_pointer()
             state = await self._ask(f"{HARNESS};{EPISODE};quartet.start({task.seed})")
             if state is None:
                 raise EnvError(f"the page of {task.key} went away while it started")
