@@ -45,6 +45,9 @@ class GuestServer:
         self.picture = b""
         """Content of every screenshot; empty for a blue screen."""
         self.tree = TREE
+        self.after_launch: list[tuple[str, bytes]] = []
+        """Tree and picture from each next read of the tree on, once a program was launched."""
+        self._launched = False
         self.reads: list[str] = []
         """Paths of all requests that change nothing."""
         (folder / "pyautogui.py").write_text(RECORDER)
@@ -70,6 +73,10 @@ class GuestServer:
     async def stop(self) -> None:
         await self._runner.cleanup()
 
+    def forget_calls(self) -> None:
+        """Forget what PyAutoGUI was asked for so far."""
+        (self.folder / "calls").unlink()
+
     def calls(self) -> list[Any]:
         """What PyAutoGUI was asked for."""
         file = self.folder / "calls"
@@ -92,6 +99,8 @@ class GuestServer:
         return await self._answer(request, web.Response(body=self.picture or file.getvalue(), content_type="image/png"))
 
     async def _accessibility(self, request: web.Request) -> web.Response:
+        if self._launched and self.after_launch:
+            self.tree, self.picture = self.after_launch.pop(0)
         return await self._answer(request, web.json_response({"AT": self.tree}))
 
     async def _screen_size(self, request: web.Request) -> web.Response:
@@ -121,4 +130,5 @@ class GuestServer:
 
     async def _setup(self, request: web.Request) -> web.Response:
         self.requests.append((request.path, await request.json()))
+        self._launched |= request.path == "/setup/launch"
         return await self._answer(request, web.Response(text="ok"))

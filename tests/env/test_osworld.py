@@ -1,5 +1,6 @@
 """OSWorld's adapter against a small guest server of our own that speaks its protocol and runs its commands."""
 
+import io
 import json
 import random
 import time
@@ -8,10 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 from osworld_guest import TREE, GuestServer
+from PIL import Image
 
 from quartet import config
 from quartet.cli import cli
@@ -19,18 +22,23 @@ from quartet.env import family_categories, make_environment
 from quartet.env.base import EnvPool
 from quartet.env.desktop.elements import Elements
 from quartet.env.osworld.guest import MAX_ANSWER_BYTES, Guest
+from quartet.env.osworld.hands import GuestHands
+from quartet.env.osworld.judging import obstacle
 from quartet.env.osworld.session import OSWorldSession
+from quartet.env.osworld.task import OSWorldTask
 from quartet.env.osworld.tree import windows_and_nodes
 from quartet.errors import ConfigError, EnvError
 from quartet.policy.make_vision import make_vision_policy
 from quartet.recipe.file import load_recipe
+from quartet.registry import build
 from quartet.runtime.plan import check_training
 from quartet.types import Keyboard, Outcome, Pointer, StepResult, Task
-from quartet.types.frame import Point, Unit
+from quartet.types.frame import Point, Screen, Unit
 
 pytestmark = pytest.mark.slow
 
 RULE = {"type": "rule", "rules": {"expected": "hello\n"}}
+COUNT = "echo >> lines; n=$(wc -l < lines); echo n$n"
 SAYS_HELLO = {"type": "vm_command_line", "command": "cat said", "shell": True}
 TASKS: dict[str, dict[str, Any]] = {
     "say": {
@@ -50,6 +58,42 @@ TASKS: dict[str, dict[str, Any]] = {
         }
     },
     "impossible": {"evaluator": {"func": "infeasible"}},
+    "filled": {
+        "config": [
+            {"type": "launch", "parameters": {"command": ["xdotool", "{SCREEN_WIDTH_HALF}", "{SCREEN_HEIGHT_HALF}"]}},
+            {
+                "type": "execute",
+                "parameters": {
+                    "command": "echo {CLIENT_PASSWORD} {SCREEN_WIDTH}x{SCREEN_HEIGHT} > filled",
+                    "shell": True,
+                },
+            },
+        ],
+        "evaluator": {
+            "func": "exact_match",
+            "result": {"type": "vm_file", "path": "filled", "dest": "filled"},
+            "expected": RULE,
+            "postconfig": [{"type": "command", "parameters": {"command": ["touch", "{CLIENT_PASSWORD}"]}}],
+        },
+    },
+    "until": {
+        "config": [
+            {
+                "type": "execute",
+                "parameters": {"command": f"{COUNT}; [ $n = 2 ]", "shell": True, "until": {"returncode": 0}},
+            },
+            {
+                "type": "execute",
+                "parameters": {"command": COUNT, "shell": True, "until": {"stdout": "n4", "stderr": "x"}},
+            },
+            {"type": "execute", "parameters": {"command": COUNT, "shell": True, "until": {}}},
+        ],
+        "evaluator": {"func": "infeasible"},
+    },
+    "never": {
+        "config": [{"type": "execute", "parameters": {"command": ["false"], "until": {"returncode": 0}}}],
+        "evaluator": {"func": "infeasible"},
+    },
     "slides": {"evaluator": {"func": "compare_pptx_files", "result": {"type": "vm_file", "path": "/x"}}},
     "unknown_verb": {"config": [{"type": "login"}], "evaluator": {"func": "infeasible"}},
     "unknown_verb_after": {"evaluator": {"func": "exact_match", "result": RULE, "postconfig": [{"type": "login"}]}},
@@ -78,8 +122,9 @@ def settings(folder: Path, *addresses: str, **changes: Any) -> config.Env:
     examples.mkdir(parents=True, exist_ok=True)
     for name, task in TASKS.items():
         (examples / f"{name}.json").write_text(json.dumps({"id": name, "instruction": f"Please {name}.", **task}))
-    given = {"tasks": str(folder / "examples"), "addresses": [*addresses], "settle_seconds": 0.5, "sessions": 1}
-    return config.Env.model_validate({"name": "osworld", **given, **changes})
+    given = {"tasks": str(folder / "examples"), "addresses": [*addresses], "sessions": 1}
+    waits = {"settle_seconds": 0.5, "launch_seconds": 0.1, "step_timeout_seconds": 100.0}
+    return config.Env.model_validate({"name": "osworld", **given, **waits, **changes})
 
 
 @pytest_asyncio.fixture
@@ -108,7 +153,8 @@ def test_infeasible_tasks_are_a_category_of_their_own(tmp_path: Path) -> None:
 async def test_a_task_is_set_up_observed_and_judged(guest: GuestServer, pool: EnvPool) -> None:
     session = await pool.acquire()
     first = await session.reset(Task(env="osworld", family="say", seed=0))
-    assert [path for path, _ in guest.requests] == ["/setup/launch", "/execute", "/setup/activate_window"]
+    released, *prepared = [path for path, _ in guest.requests]
+    assert (released, prepared) == ("/execute", ["/setup/launch", "/execute", "/setup/activate_window"])
     assert first.goal == "Please say."
     assert first.text == ('window notes - gedit [1] active\nbutton Save [2]\ntextarea 1st [3] = "some (text)"')
     assert first.pictures[0].data.startswith(b"\x89PNG")
@@ -139,6 +185,7 @@ async def test_actions_reach_the_guest_as_data(guest: GuestServer, pool: EnvPool
     session = await pool.acquire()
     assert isinstance(session, OSWorldSession)
     await session.reset(Task(env="osworld", family="say", seed=0))
+    guest.forget_calls()
     await session.act(
         [
             Pointer(gesture="double_click", places=[Point(500, 500, Unit(1000))]),
@@ -148,6 +195,7 @@ async def test_actions_reach_the_guest_as_data(guest: GuestServer, pool: EnvPool
             Pointer(gesture="drag", places=[Point(1, 2), Point(30, 40)]),
             Pointer(gesture="scroll", scrolled=(0, 3)),
             Pointer(gesture="scroll", scrolled=(-1e9, 999_999)),
+            Pointer(gesture="scroll", scrolled=(0.05, -0.05)),
         ]
     )
     assert guest.calls() == [
@@ -167,6 +215,8 @@ async def test_actions_reach_the_guest_as_data(guest: GuestServer, pool: EnvPool
         ["hscroll", 0, {}],
         ["scroll", -50, {}],
         ["hscroll", -50, {}],
+        ["scroll", 1, {}],
+        ["hscroll", 1, {}],
     ]
     await pool.release(session, healthy=True)
 
@@ -181,10 +231,59 @@ async def test_a_held_button_is_released_at_the_end_of_its_turn(guest: GuestServ
     session = await pool.acquire()
     assert isinstance(session, OSWorldSession)
     await session.reset(Task(env="osworld", family="either", seed=0))
+    guest.forget_calls()
     await session.act([Pointer(gesture="down"), Pointer(gesture="move", places=[Point(1, 2)])])
     await session.act([Pointer(gesture="down"), Pointer(gesture="up")])
     assert [call[0] for call in guest.calls()] == ["mouseDown", "moveTo", "mouseUp", "mouseDown", "mouseUp"]
     await pool.release(session, healthy=True)
+
+
+async def test_held_keys_are_released_at_the_end_of_their_turn(guest: GuestServer, pool: EnvPool) -> None:
+    session = await pool.acquire()
+    assert isinstance(session, OSWorldSession)
+    await session.reset(Task(env="osworld", family="either", seed=0))
+    guest.forget_calls()
+    steps = [
+        ("KEY_DOWN", {"key": "ctrl"}),
+        ("KEY_DOWN", {"key": "shift"}),
+        ("MOUSE_DOWN", {}),
+        ("KEY_UP", {"key": "shift"}),
+    ]
+    said = json.dumps([{"action_type": kind, "parameters": parameters} for kind, parameters in steps])
+    result = await session.act(build(config.ActionFormat(name="computer_13")).parse(said, Screen()))
+    assert [one.outcome for one in result.actions] == [Outcome.DONE] * 4
+    downs = [["keyDown", "ctrl", {}], ["keyDown", "shift", {}], ["mouseDown", {}]]
+    assert guest.calls() == [*downs, ["keyUp", "shift", {}], ["keyUp", "ctrl", {}], ["mouseUp", {}]]
+    await session.act([Keyboard(keys=["Alt", "<"], motion="down")])
+    assert not held(guest.calls())
+    await pool.release(session, healthy=True)
+
+
+async def test_what_another_session_has_left_down_is_released_at_the_reset(guest: GuestServer, pool: EnvPool) -> None:
+    client = Guest(guest.url, 30)
+    killed = GuestHands(client, 640, 400)  # its process ends before it releases anything
+    for keys in (["Control+Shift"], ["a"], ["F5"], ["<"]):
+        await killed.perform(Keyboard(keys=keys, motion="down"))
+    await killed.perform(Pointer(gesture="down"))
+    await client.close()
+    assert held(guest.calls()) == {"ctrl", "shift", "a", "f5", ",", "left"}
+    session = await pool.acquire()
+    for _ in range(2):
+        await session.reset(Task(env="osworld", family="either", seed=0))
+        assert not held(guest.calls())
+    await pool.release(session, healthy=True)
+
+
+def held(calls: list[Any]) -> set[str]:
+    """Keys and buttons that are down after these calls."""
+    down = set[str]()
+    for name, *positional, named in calls:
+        each = {positional[0] if positional else named.get("button", "left")}
+        if name in ("keyDown", "mouseDown"):
+            down |= each
+        elif name in ("keyUp", "mouseUp"):
+            down -= each
+    return down
 
 
 async def test_answers_are_read_to_their_end(guest: GuestServer) -> None:
@@ -234,7 +333,7 @@ async def test_an_impossible_action_is_an_outcome(pool: EnvPool) -> None:
         ("click (640,0)", "outside the page (640,0)"),
         (f'type here "{"a" * 1001}"', "text longer than 1000 characters"),
         ('type here "漢"', "text with a character that is on no key"),
-        ("key_down Shift", "not possible in this guest"),
+        ('call open {"url": "x"}', "not possible in this guest"),
     ):
         result = await play(pool, "say", action)
         assert (result.observation.error, result.actions[0].outcome) == (error, Outcome.REFUSED)
@@ -244,6 +343,7 @@ async def test_an_action_whose_answer_is_lost_is_not_repeated(guest: GuestServer
     session = await pool.acquire()
     guest.lost_answers.append("/screenshot")
     await session.reset(Task(env="osworld", family="either", seed=0))
+    guest.forget_calls()
     guest.lost_answers.append("/execute")
     with pytest.raises(EnvError, match="/execute"):
         await session.step("click Save [2]")
@@ -299,9 +399,104 @@ async def test_a_guest_is_reverted_before_each_episode(guest: GuestServer, tmp_p
 
 def test_tasks_that_need_more_are_left_out_and_each_session_needs_a_guest(tmp_path: Path) -> None:
     env = settings(tmp_path, "http://127.0.0.1:9", sessions=2)
-    assert make_environment(env).families() == ["either", "impossible", "say"]
+    assert make_environment(env).families() == ["either", "filled", "impossible", "never", "say", "until"]
     with pytest.raises(ConfigError, match=r"env\.addresses has 1"):
         make_environment(env).pool(env)
+
+
+def checked(**evaluator: Any) -> dict[str, Any]:
+    return {"evaluator": {"func": "exact_match", "result": SAYS_HELLO, "expected": RULE, **evaluator}}
+
+
+def prepared(verb: str, **parameters: Any) -> dict[str, Any]:
+    return {"config": [{"type": verb, "parameters": parameters}], "evaluator": {"func": "infeasible"}}
+
+
+@pytest.mark.parametrize(
+    ("task", "reason"),
+    [
+        (prepared("login"), "unknown setup verb of OSWorld 'login'"),
+        (prepared("launch", command=["x"], wait=1), "'launch': Object contains unknown field `wait`"),
+        (prepared("launch", shell=True), "'launch': Object missing required field `command`"),
+        (prepared("execute", command=["x"], stdout="a.txt"), "'execute': Object contains unknown field `stdout`"),
+        (prepared("execute", command=["x"], until={"output": "x"}), "unknown field `output` - at `$.until`"),
+        (prepared("sleep", seconds="long"), "'sleep': Expected `float`"),
+        (checked(expected={"type": "rule", "rules": {"expect": "x"}}), "rules of the metric 'exact_match'"),
+        (checked(expected={"type": "rule"}), "the getter 'rule': Object missing required field `rules`"),
+        (checked(expected=SAYS_HELLO), "rules of the metric 'exact_match'"),
+        (checked(expected=None), "a getter without a type: None"),
+        (checked(result={"type": "vm_command_line"}), "missing required field `command`"),
+        (checked(func="check_include_exclude"), "rules of the metric 'check_include_exclude'"),
+        (checked(options={"x": 1}), "the evaluator has options"),
+        (checked(func=[], result=[], expected=[]), "the evaluator has no metric"),
+        (checked(postconfig=[{"type": "login"}]), "unknown setup verb"),
+        (checked(), ""),
+    ],
+)
+def test_a_task_that_cannot_be_set_up_or_judged_has_a_reason(task: dict[str, Any], reason: str) -> None:
+    found = obstacle(msgspec.convert({"id": "x", "instruction": "x", **task}, OSWorldTask))
+    assert reason in found and bool(reason) == bool(found)
+
+
+async def test_placeholders_are_filled_with_the_values_of_the_guest(
+    guest: GuestServer, pool: EnvPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUARTET_GUEST_PASSWORD", "secret")
+    await play(pool, "filled", "done")
+    (launched,) = [body for path, body in guest.requests if path == "/setup/launch"]
+    assert launched["command"] == ["xdotool", "320", "200"]
+    assert (guest.folder / "filled").read_text() == "secret 640x400\n"
+    assert (guest.folder / "secret").exists()
+
+
+async def test_a_command_is_repeated_until_its_condition_holds(guest: GuestServer, pool: EnvPool) -> None:
+    await play(pool, "until", "done")
+    assert (guest.folder / "lines").read_text() == "\n" * 5
+
+
+async def test_a_condition_that_never_holds_ends_the_reset(guest: GuestServer, tmp_path: Path) -> None:
+    env = settings(tmp_path, guest.url, step_timeout_seconds=2.0)
+    session = await make_environment(env).pool(env).acquire()
+    with pytest.raises(EnvError, match="longer than 2 s"):
+        await session.reset(Task(env="osworld", family="never", seed=0))
+    await session.close()
+
+
+def blue(size: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (size, size), "blue").save(file, "PNG")
+    return file.getvalue()
+
+
+OPENED = TREE.replace("notes - gedit", "opened - gedit")
+
+
+@pytest.mark.parametrize("trees", [(TREE, OPENED), ("", "")])
+async def test_the_first_observation_shows_the_program_that_the_setup_has_launched(
+    guest: GuestServer, tmp_path: Path, trees: tuple[str, str]
+) -> None:
+    """The window appears some reads after the launch was answered. Without a tree the picture tells that it has."""
+    before, after = trees
+    guest.tree, guest.picture = before, blue(1)
+    guest.after_launch = [(before, blue(1))] * 4 + [(after, blue(2))]
+    env = settings(tmp_path, guest.url, launch_seconds=30.0)
+    pool = make_environment(env).pool(env)
+    session = await pool.acquire()
+    first = await session.reset(Task(env="osworld", family="say", seed=0))
+    assert first.pictures[0].data == blue(2)
+    assert ("window opened - gedit" in first.text) == bool(after)
+    await pool.release(session, healthy=True)
+
+
+async def test_an_observation_waits_until_the_list_of_windows_stays(guest: GuestServer, tmp_path: Path) -> None:
+    """A program may draw its window before the accessibility tree lists it."""
+    env = settings(tmp_path, guest.url, settle_seconds=30.0)
+    guest.after_launch = [(OPENED, b""), (OPENED, b""), (TREE, b"")]
+    pool = make_environment(env).pool(env)
+    session = await pool.acquire()
+    first = await session.reset(Task(env="osworld", family="say", seed=0))
+    assert "window notes - gedit" in first.text
+    await pool.release(session, healthy=True)
 
 
 def test_init_writes_a_recipe_that_trains_on_the_examples(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """OSWorld: tasks on virtual machines, reached by their guest servers' addresses."""
 
+import logging
 from functools import cached_property
 from pathlib import Path
 
@@ -7,11 +8,13 @@ from quartet import config
 from quartet.actions.grammar import GRAMMAR
 from quartet.config.section import LocalPath, Positive, PositiveFloat, Section
 from quartet.env.base import Environment, EnvPool
-from quartet.env.osworld.judging import supported
+from quartet.env.osworld.judging import obstacle
 from quartet.env.osworld.pool import GuestPool
 from quartet.env.osworld.session import OSWorldSession
 from quartet.env.osworld.task import EXAMPLES, load_task, task_files
 from quartet.errors import ConfigError
+
+LOG = logging.getLogger(__name__)
 
 
 class OSWorld(Environment):
@@ -20,7 +23,7 @@ class OSWorld(Environment):
     class Settings(Section):
         tasks: LocalPath = ""
         """Folder of task files, such as `evaluation_examples/examples` of OSWorld; empty for two examples. Tasks whose
-        setup or evaluator needs more than the guest's commands and files are left out."""
+        setup or evaluator needs more than the guest's commands and files are left out, with the reasons in the log."""
         addresses: list[str] = []
         """Addresses of guest servers, `http://HOST:5000`, one for each of `env.sessions`."""
         revert_command: list[str] = []
@@ -28,8 +31,11 @@ class OSWorld(Environment):
         starts clean."""
         max_turns_per_episode: Positive = 30
         """Number of turns after which the episode ends and is judged."""
+        launch_seconds: PositiveFloat = 10.0
+        """Maximum wait for another list of windows after the setup has started a program, or for another picture if the
+        guest has no accessibility tree. A task whose programs have no window waits this long."""
         settle_seconds: PositiveFloat = 3.0
-        """Maximum wait for two equal pictures after an action."""
+        """Maximum wait for two equal pictures and lists of windows after an action."""
 
     settings: Settings
     source = "Xie et al. 2024, OSWorld: Benchmarking Multimodal Agents for Open-Ended Tasks"
@@ -46,14 +52,7 @@ class OSWorld(Environment):
     }
 
     def families(self) -> list[str]:
-        tasks = {name: load_task(file) for name, file in self._files.items()}
-        found = [name for name, task in tasks.items() if supported(task)]
-        if not found:
-            raise ConfigError(
-                f"none of the {len(tasks)} tasks in {self.settings.tasks} can be set up and judged by this adapter",
-                "see docs/desktop.md for the verbs, getters and metrics that it knows",
-            )
-        return found
+        return self._families
 
     def family_categories(self) -> dict[str, set[str]]:
         families = set(self.families())
@@ -76,11 +75,28 @@ class OSWorld(Environment):
                 address,
                 reverting=self.settings.revert_command,
                 max_turns=self.settings.max_turns_per_episode,
+                launch_seconds=self.settings.launch_seconds,
                 settle_seconds=self.settings.settle_seconds,
                 timeout_seconds=env.step_timeout_seconds,
             )
 
         return GuestPool(session, self.settings.addresses[: env.sessions])
+
+    @cached_property
+    def _families(self) -> list[str]:
+        """Names of the tasks that can be set up and judged. Raise `ConfigError` if there are none."""
+        obstacles = {name: obstacle(load_task(file)) for name, file in self._files.items()}
+        left_out = {name: reason for name, reason in obstacles.items() if reason}
+        for name, reason in left_out.items():
+            LOG.info("task %s is left out: %s", name, reason)
+        if len(left_out) == len(obstacles):
+            name, reason = next(iter(left_out.items()))
+            raise ConfigError(
+                f"none of the {len(obstacles)} tasks in {self.settings.tasks} can be set up and judged by this "
+                f"adapter; {name}: {reason}",
+                "see docs/desktop.md for the verbs, getters and metrics that it knows",
+            )
+        return [name for name, reason in obstacles.items() if not reason]
 
     @cached_property
     def _files(self) -> dict[str, Path]:

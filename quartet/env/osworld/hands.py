@@ -2,9 +2,10 @@
 
 import json
 from importlib.resources import files
+from string import ascii_lowercase, digits, punctuation
 from typing import Any
 
-from quartet.actions.keyboard import short_names
+from quartet.actions.keyboard import KEYS, short_names
 from quartet.env.desktop.bounds import scroll_steps
 from quartet.env.desktop.elements import TEXT_FIELDS, Item
 from quartet.env.desktop.objects import Window
@@ -22,6 +23,9 @@ _CLICKS = {
     "right_click": ("right", 1),
     "middle_click": ("middle", 1),
 }
+_MOTIONS = {"press": "key", "down": "key_down", "up": "key_up"}
+_ALL_KEYS = [*(name for key in KEYS for name in short_names(key)), *ascii_lowercase, *digits, *punctuation]
+"""Every key that an action can hold."""
 Points = list[tuple[float, float]]
 Step = dict[str, Any]
 
@@ -33,6 +37,7 @@ class GuestHands:
         self._guest, self._width, self._height = guest, width, height
         self.items: dict[str, Item] = {}
         """Elements that the last observation lists, by reference."""
+        self._held_keys: list[str] = []
         self._holds_button = False
 
     async def perform(self, action: Action) -> Points:
@@ -45,8 +50,8 @@ class GuestHands:
             case Pointer(gesture=gesture, places=places) if len(places) <= (2 if gesture == "drag" else 1):
                 points = [self._point(place) for place in places]
                 await self._send(_pointed(action, points))
-            case Keyboard(text="", keys=[_, *_], place=None, motion="press"):
-                await self._send([{"do": "key", "keys": short_names(key)} for key in action.keys])
+            case Keyboard(text="", keys=[_, *_], place=None, motion=motion):
+                await self._send([{"do": _MOTIONS[motion], "keys": short_names(key)} for key in action.keys])
             case Keyboard(text=text, keys=[], motion="press"):
                 points = [self._point(action.place)] if action.place else []
                 await self._send(self._typed(action.place, points, text))
@@ -59,19 +64,28 @@ class GuestHands:
         return points
 
     async def release(self) -> None:
-        """Release the button that an action has left down. Keys cannot be held from one action to the next."""
-        if self._holds_button:
-            await self._send([{"do": "up"}])
+        """Release the keys and the button that actions have left down."""
+        keys: list[Step] = [{"do": "key_up", "keys": self._held_keys}] if self._held_keys else []
+        button: list[Step] = [{"do": "up"}] if self._holds_button else []
+        if keys or button:
+            await self._send([*keys, *button])
+
+    async def release_all(self) -> None:
+        """Release every key and button, also those that another session has left down in the guest."""
+        await self._send([{"do": "release", "keys": _ALL_KEYS}])
 
     async def _send(self, steps: list[Step]) -> None:
         """Run the program once. An answer that is lost is an error, since the actions may have been performed."""
-        motions = [step["do"] for step in steps if step["do"] in ("down", "up")]
-        self._holds_button |= "down" in motions  # also if the answer is lost
+        for step in steps:  # what is pressed counts as down, also if the answer is lost
+            self._holds_button |= step["do"] == "down"
+            self._held_keys = [*self._held_keys, *(step["keys"] if step["do"] == "key_down" else [])]
         result = await self._guest.execute(["python3", "-c", PROGRAM, json.dumps(steps)])
         if result.returncode:
             raise EnvError(f"the guest could not perform an action: {result.error[-300:]}", "check PyAutoGUI there")
-        if motions:
-            self._holds_button = motions[-1] == "down"
+        for step in steps:
+            self._holds_button &= step["do"] != "up"
+            released = step["keys"] if step["do"] == "key_up" else []
+            self._held_keys = [key for key in self._held_keys if key not in released]
 
     def _typed(self, place: Place | None, points: Points, text: str) -> list[Step]:
         if not all(char in "\n\t" or (char.isascii() and char.isprintable()) for char in typed(text)):

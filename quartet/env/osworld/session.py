@@ -12,21 +12,15 @@ from quartet.env.acting_session import ActingSession
 from quartet.env.desktop.elements import Elements
 from quartet.env.osworld.guest import Guest
 from quartet.env.osworld.hands import GuestHands
-from quartet.env.osworld.judging import score
-from quartet.env.osworld.preparing import prepare
+from quartet.env.osworld.judging import checks, score
+from quartet.env.osworld.placeholders import Placeholders
+from quartet.env.osworld.preparing import prepare, verbs
+from quartet.env.osworld.readiness import screen_size, settled, shown, wait_for_change
 from quartet.env.osworld.task import OSWorldTask, load_task
 from quartet.env.osworld.tree import windows_and_nodes
 from quartet.env.performing import perform_all
 from quartet.errors import EnvError
 from quartet.types import Action, Done, Infeasible, Observation, Outcome, Picture, StepResult, TakenAction, Task
-
-PROBE_SECONDS = 0.3
-"""Seconds between the two equal pictures that show that a guest is quiet. A picture costs a guest more than a local
-desktop."""
-BOOT_PROBE_SECONDS = 0.5
-"""Interval of requests to a guest that may still start."""
-ANSWER_SECONDS = 15.0
-"""Maximum wait for an answer of a guest that may still start."""
 
 
 class OSWorldSession(ActingSession):
@@ -39,24 +33,28 @@ class OSWorldSession(ActingSession):
         *,
         reverting: list[str],
         max_turns: int,
+        launch_seconds: float,
         settle_seconds: float,
         timeout_seconds: float,
     ) -> None:
-        self._files, self._address, self._reverting = files, address, reverting
-        self._max_turns, self._settle_seconds, self._timeout_seconds = max_turns, settle_seconds, timeout_seconds
+        self._files, self._address, self._reverting, self._max_turns = files, address, reverting, max_turns
+        self._launch_seconds, self._settle_seconds = launch_seconds, settle_seconds
+        self._timeout_seconds = timeout_seconds
         self._guest: Guest | None = None
         self._over = True
 
     async def reset(self, task: Task) -> Observation:
-        """Revert the guest and run the task's setup steps."""
+        """Revert the guest, release its keys and buttons, and run the task's setup steps."""
         self._task: OSWorldTask = load_task(self._files[task.family])
         async with self._deadline(f"reset of {task.key}") as problems:
             await self.close()
             await self._revert()
             self._guest = guest = Guest(self._address, self._timeout_seconds)
-            width, height = await _screen_size(guest, problems)
+            width, height = await screen_size(guest, problems)
             self._hands, self._elements = GuestHands(guest, width, height), Elements(width, height)
-            await prepare(guest, self._task.config)
+            self._placeholders = Placeholders(width, height)
+            await self._hands.release_all()
+            await self._prepare(guest)
             self._turns, self._over = 0, False
             return await self._observe("")
 
@@ -89,25 +87,25 @@ class OSWorldSession(ActingSession):
         """Return the score of the episode. In an infeasible task only the policy's own declaration counts."""
         if infeasible or self._task.infeasible:
             return float(infeasible and self._task.infeasible)
-        return await score(guest, self._task.evaluator)
+        evaluator = self._task.evaluator
+        await prepare(guest, verbs(evaluator.postconfig), self._placeholders)
+        return await score(guest, checks(evaluator), evaluator.conj)
+
+    async def _prepare(self, guest: Guest) -> None:
+        """Run the task's setup steps. If they start a program, wait until it shows."""
+        steps = verbs(self._task.config)
+        before = await shown(guest) if any(step.opens for step in steps) else None
+        await prepare(guest, steps, self._placeholders)
+        if before is not None:
+            await wait_for_change(guest, before, self._launch_seconds)
 
     async def _observe(self, error: str) -> Observation:
         assert self._guest is not None
-        picture = await self._settled(self._guest)
-        listing = self._elements.listing(*windows_and_nodes(await self._guest.accessibility()))
+        picture, tree = await settled(self._guest, self._settle_seconds)
+        listing = self._elements.listing(*windows_and_nodes(tree))
         self._hands.items = {str(item.ref): item for item in listing.items}
         pictures = [Picture(data=picture)]
         return Observation(goal=self._task.instruction, text=listing.text, error=error, pictures=pictures)
-
-    async def _settled(self, guest: Guest) -> bytes:
-        """Return the first picture that is equal to the one before, or the last one within the limit."""
-        last, end = await guest.screenshot(), asyncio.get_running_loop().time() + self._settle_seconds
-        while asyncio.get_running_loop().time() < end:
-            await asyncio.sleep(PROBE_SECONDS)
-            picture, last = last, await guest.screenshot()
-            if picture == last:
-                break
-        return last
 
     async def _revert(self) -> None:
         if not self._reverting:
@@ -136,19 +134,6 @@ class OSWorldSession(ActingSession):
         except TimeoutError:
             reason = "".join(f": {problem}" for problem in problems[-1:])
             raise EnvError(f"{what} took longer than {self._timeout_seconds:g} s{reason}") from None
-
-
-async def _screen_size(guest: Guest, problems: list[str]) -> tuple[int, int]:
-    """Return the size of the screen once the guest answers, which takes a while after a reboot."""
-    while True:
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                return await guest.screen_size()
-        except EnvError as error:
-            problems.append(error.what)
-        except TimeoutError:
-            problems.append(f"the guest sent no answer for {ANSWER_SECONDS:g} s")
-        await asyncio.sleep(BOOT_PROBE_SECONDS)
 
 
 async def _ends(action: Action) -> bool:
