@@ -1,6 +1,7 @@
 """Gymnasium environments as text: MiniGrid played by BabyAI's own bot, a text game, and a continuous action space."""
 
 import random
+from collections.abc import Iterable
 from types import SimpleNamespace
 
 import gymnasium
@@ -13,7 +14,7 @@ from quartet.env.check.run import check_environment
 from quartet.env.gym.actions import NamedActions, reader_of
 from quartet.env.gym.session import GymSession
 from quartet.errors import ConfigError, SetupError
-from quartet.types import Outcome, Task
+from quartet.types import Outcome, StepResult, Task
 
 GO_TO, LAKE, PENDULUM = "minigrid:BabyAI-GoToLocal-v0", "FrozenLake-v1", "Pendulum-v1"
 
@@ -64,6 +65,60 @@ def test_an_environment_with_a_text_mode_shows_it_and_has_numbered_actions():
     path = ["1", "1", "2", "1", "2", "2"]
     results = [ours.step(action) for action in path]
     assert results[-1].terminated and results[-1].reward == 1.0 and results[-1].info["success"]
+
+
+def played(family: str, actions: Iterable[str], **settings: object) -> list[StepResult]:
+    """Return the steps of an episode until it ends."""
+    ours, results = session(family, **settings), list[StepResult]()
+    ours.reset(task(family))
+    for action in actions:
+        results.append(ours.step(action))
+        if results[-1].terminated or results[-1].truncated:
+            break
+    return results
+
+
+def balanced(family: str) -> list[StepResult]:
+    """Return the steps of a cart that pushes to the side to which its pole falls."""
+    ours, results = session(family, text="values"), list[StepResult]()
+    seen = ours.reset(task(family))
+    while not results or not (results[-1].terminated or results[-1].truncated):
+        _, _, angle, velocity = map(float, seen.text.strip("[]").split(","))
+        results.append(ours.step("1" if angle + 0.5 * velocity > 0 else "0"))
+        seen = results[-1].observation
+    return results
+
+
+def test_a_pole_that_falls_is_no_success_and_one_that_stands_to_the_limit_is_one():
+    fell = played("CartPole-v1", ["1"] * 500)
+    assert fell[-1].terminated and fell[-1].reward == 1.0 and fell[-1].info == {"success": False}
+    stood = balanced("CartPole-v1")
+    assert len(stood) == 500 and stood[-1].truncated and stood[-1].info == {"success": True}
+    assert all(result.info == {} for result in stood[:-1])
+
+
+@pytest.mark.parametrize(("least", "success"), [(None, False), (-13, True), (-12, False)])
+def test_the_return_is_compared_with_the_reward_of_a_success_where_all_rewards_are_negative(least, success):
+    path = ["0", *["1"] * 11, "2"]
+    ended = played("CliffWalking-v1", path, success_reward=least)[-1]
+    assert ended.terminated and ended.reward == -1.0 and ended.info == {"success": success}
+
+
+def test_a_setting_overrides_the_registered_threshold():
+    path = ["1", "1", "2", "1", "2", "2"]
+    for least, success in ((None, True), (1.0, True), (1.5, False)):
+        ended = played(LAKE, path, options={"is_slippery": False}, success_reward=least)[-1]
+        assert ended.reward == 1.0 and ended.info == {"success": success}
+    drowned = played(LAKE, ["1", "2"], options={"is_slippery": False})[-1]
+    assert drowned.terminated and drowned.info == {"success": False}
+
+
+def test_every_episode_has_a_return_of_its_own():
+    ours = session("CartPole-v1", success_reward=12)
+    for _ in range(3):
+        ours.reset(task("CartPole-v1"))
+        ended = next(result for result in (ours.step("1") for _ in range(99)) if result.terminated)
+        assert ended.info == {"success": False}
 
 
 def test_a_response_without_an_action_changes_nothing():

@@ -27,6 +27,10 @@ class Gymnasium(Environment):
         text: Literal["auto", "ansi", "values", "minigrid"] = "auto"
         """Form of the observation: the environment's render mode `ansi`, the numbers (`values`), or the objects of
         MiniGrid's view. `auto` takes `ansi` if the environment has it, `minigrid` for MiniGrid, else `values`."""
+        success_reward: float | None = None
+        """Least sum of an episode's rewards that is a success. By default `info["is_success"]` decides, else the id's
+        registered `reward_threshold`, such as 475 of `CartPole-v1`. Without both, a terminated episode whose last
+        reward is above 0 is one."""
         turn_limit: Positive | None = None
         """Turn limit of every family; by default the environment's own."""
 
@@ -44,7 +48,9 @@ class Gymnasium(Environment):
         return self.settings.ids
 
     def session(self) -> Env:
-        chosen: Any = GymSession(self._make, self.settings.action_names, DESCRIPTIONS[self.settings.text])
+        settings = self.settings
+        text = DESCRIPTIONS[settings.text]
+        chosen: Any = GymSession(self._make, settings.action_names, text, settings.success_reward)
         return chosen  # its plain functions are called in a thread
 
     def max_turns(self, family_name: str) -> int | None:

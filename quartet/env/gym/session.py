@@ -8,12 +8,21 @@ from quartet.env.gym.actions import reader_of
 from quartet.env.gym.text import Describe, describe_for
 from quartet.types import Observation, Outcome, StepResult, TakenAction, Task, Text
 
+TOLERANCE = 1e-9
+"""Rounding error of a sum of rewards that still is a success."""
+
 
 class GymSession:
     """One session; the environment is made at the first reset of a family, and kept."""
 
-    def __init__(self, make: Callable[[str], Any], action_names: Sequence[str], describe: Describe | None) -> None:
-        self._make, self._names, self._describe = make, action_names, describe
+    def __init__(
+        self,
+        make: Callable[[str], Any],
+        action_names: Sequence[str],
+        describe: Describe | None,
+        success_reward: float | None,
+    ) -> None:
+        self._make, self._names, self._describe, self._success_reward = make, action_names, describe, success_reward
         self._env: Any = None
         self._family = ""
 
@@ -24,6 +33,7 @@ class GymSession:
             self._env, self._family = self._make(task.family), task.family
             self._reader = reader_of(self._env, self._names)
             self._text = self._describe or describe_for(self._env)
+        self._return = 0.0
         observation, _ = self._env.reset(seed=task.seed)
         return self._observe(observation)
 
@@ -36,19 +46,27 @@ class GymSession:
             seen = self._observe(self._seen, str(error))
             return StepResult(observation=seen, reward=0.0, terminated=False, actions=[refused])
         observation, reward, terminated, truncated, info = self._env.step(chosen)
+        self._return += float(reward)
         ended = terminated or truncated
-        success = bool(info.get("is_success", terminated and reward > 0))
         return StepResult(
             observation=self._observe(observation),
             reward=float(reward),
             terminated=bool(terminated),
             truncated=bool(truncated),
-            info={"success": success} if ended else {},
+            info={"success": self._succeeded(info, terminated and reward > 0)} if ended else {},
             actions=[TakenAction(action=Text(text=action), canonical=name)],
         )
 
     async def close(self) -> None:
         self._release()
+
+    def _succeeded(self, info: dict[str, Any], rewarded_end: bool) -> bool:
+        """Return whether the episode that ends is a success; `rewarded_end` counts where nothing else defines one."""
+        if self._success_reward is None and "is_success" in info:
+            return bool(info["is_success"])
+        registered = self._env.unwrapped.spec.reward_threshold if self._env.unwrapped.spec else None
+        least = registered if self._success_reward is None else self._success_reward
+        return bool(rewarded_end) if least is None else self._return >= least - TOLERANCE
 
     def _observe(self, observation: Any, error: str = "") -> Observation:
         self._seen = observation
