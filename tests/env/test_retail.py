@@ -4,6 +4,7 @@ import pytest
 
 from quartet import config
 from quartet.actions.format.hermes import Hermes
+from quartet.actions.malformed_call import WRITE_CALL
 from quartet.env import make_environment
 from quartet.env.base import acting
 from quartet.env.check.run import check_environment
@@ -83,6 +84,19 @@ async def test_the_script_tells_what_it_is_asked_and_ends_without_a_question():
     assert result.terminated and result.info["success"] and result.reward == 1.0
     await session.reset(task("cancel_1"))
     assert (await session.step("It is cancelled.")).reward == 0.0, "a new episode has a new database"
+
+
+@pytest.mark.parametrize("written", ['call get_order {"order": "W1"', "call get_order", "I look.\n- Call get_order {"])
+async def test_a_call_that_cannot_be_read_is_not_said_to_the_customer(written):
+    for policy_as_user in (False, True):
+        session = RetailSession(policy_as_user=policy_as_user)
+        await session.reset(task("cancel_1"))
+        result = await session.step(written)
+        assert not result.terminated and result.info.get("speaker", "agent") == "agent"
+        assert [(one.role, one.content) for one in result.observation.messages] == [("tool", f"error: {WRITE_CALL}")]
+        assert [record.outcome for record in result.actions] == [Outcome.PARSE_ERROR]
+    said = (await session.step("Please call the bank.")).observation.messages
+    assert said[-1].content == "Please call the bank.", "a sentence is a message"
 
 
 async def test_a_question_is_answered_only_by_telling_the_customer():

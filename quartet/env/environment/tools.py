@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from quartet.actions.grammar import parse_calls
-from quartet.actions.malformed_call import WRITE_CALL, begins_call
+from quartet.actions.malformed_call import refused_call
 from quartet.actions.taken import canonical
 from quartet.config import Recipe
 from quartet.env.base import Env, Environment, Expert
@@ -122,10 +122,7 @@ class ToolsEnv:
         calls = parse_calls(action)
         if calls:
             return await self.act(calls)
-        if begins_call(action):
-            record = TakenAction(outcome=Outcome.PARSE_ERROR, error=WRITE_CALL)
-            return _continued([Message("tool", f"error: {WRITE_CALL}")], [record])
-        return await self.act([Text(text=action)])
+        return refused_call(action) or await self.act([Text(text=action)])
 
     async def act(self, actions: Sequence[Action]) -> StepResult:
         """Perform the calls of a response in order, until it gives the answer."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from quartet.actions.grammar import parse_calls
-from quartet.actions.malformed_call import begins_call
+from quartet.actions.malformed_call import refused_call
 from quartet.actions.taken import canonical
 from quartet.env.harbor.images import Images
 from quartet.env.harbor.judging import judge
@@ -78,9 +78,8 @@ class HarborSession:
     def step(self, action: str) -> StepResult:
         """Perform the calls of a response in Quartet's grammar. A response without a call is the answer."""
         calls = parse_calls(action)
-        if not calls and begins_call(action):
-            record = TakenAction(outcome=Outcome.PARSE_ERROR, error=MALFORMED)
-            return self._turn([Message("tool", f"error: {MALFORMED}")], [record])
+        if not calls and (refused := refused_call(action, MALFORMED)):
+            return self._turn(refused.observation.messages, refused.actions)
         return self.act(calls or [Text(text=action)])
 
     def act(self, actions: Sequence[Action]) -> StepResult:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from quartet.actions.grammar import parse_calls
+from quartet.actions.malformed_call import refused_call
 from quartet.actions.taken import canonical
 from quartet.env.base import AGENT, SPEAKER, USER
 from quartet.env.retail.customer import STOP, instructions, scripted_answer
@@ -44,11 +45,13 @@ class RetailSession:
         return Observation(goal="", text="", messages=opening, tools=TOOLS)
 
     async def step(self, action: str) -> StepResult:
-        """Perform calls in Quartet's grammar; any other text is a message of the one who speaks."""
+        """Perform calls in Quartet's grammar. A call that cannot be read is refused; any other text is a message of the
+        one who speaks."""
         if self._user_speaks:
             return self._answered(action)
-        calls = parse_calls(action)
-        return await self.act(calls or [Text(text=action)])
+        if calls := parse_calls(action):
+            return await self.act(calls)
+        return refused_call(action) or await self.act([Text(text=action)])
 
     async def act(self, actions: Sequence[Action]) -> StepResult:
         """Perform the calls of the agent's response in order, until it speaks to the customer."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from quartet.actions.grammar import ActionError, parse_actions
-from quartet.actions.malformed_call import WRITE_CALL, begins_call
+from quartet.actions.malformed_call import refused_call
 from quartet.actions.taken import taken
 from quartet.env.dataset.rows import Row
 from quartet.env.dataset.session import DatasetSession, merged
@@ -78,10 +78,8 @@ class ToolSession:
             actions = []
         if any(isinstance(one, ToolCall) for one in actions):
             return await self.act(actions)
-        if begins_call(action):
-            record = TakenAction(outcome=Outcome.PARSE_ERROR, error=WRITE_CALL)
-            seen = Observation(goal="", text="", messages=[Message("tool", f"error: {WRITE_CALL}")])
-            return await self._unanswered(seen, [record])
+        if refused := refused_call(action):
+            return await self._unanswered(refused.observation, refused.actions)
         return await self._answer(action, Text(text=action))
 
     async def act(self, actions: Sequence[Action]) -> StepResult:
