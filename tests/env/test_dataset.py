@@ -64,8 +64,20 @@ def as_saved_dataset(folder: Path) -> Path:
     return folder / "saved"
 
 
+def as_dictionary_of_one(folder: Path) -> Path:
+    import datasets
+
+    datasets.DatasetDict({"all": datasets.Dataset.from_list(ROWS)}).save_to_disk(folder / "one")
+    return folder / "one"
+
+
+def as_array(folder: Path) -> Path:
+    (folder / "all.json").write_text(json.dumps(ROWS, indent=2))
+    return folder / "all.json"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("save", [as_jsonl, as_parquet, as_shards, as_saved_dataset])
+@pytest.mark.parametrize("save", [as_jsonl, as_parquet, as_shards, as_saved_dataset, as_dictionary_of_one, as_array])
 def test_every_kind_of_file_has_the_same_rows_and_the_same_split(save, tmp_path):
     rows, expected = read_rows(save(tmp_path), None, 0.2), read_rows(as_jsonl(tmp_path), None, 0.2)
     assert sorted(map(str, rows.training)) == sorted(map(str, expected.training))
@@ -84,6 +96,22 @@ def save_dict(folder: Path) -> Path:
     return folder / "splits"
 
 
+def save_snapshot(folder: Path) -> Path:
+    """Save a data set as a snapshot of the Hub: Parquet files in a folder, and metadata above it."""
+    import pyarrow
+    import pyarrow.parquet
+
+    data = folder / "snapshot" / "data"
+    (data.parent / ".cache").mkdir(parents=True)
+    data.mkdir()
+    for name, rows in {"train-00000-of-00001": ROWS[:50], "test-00000-of-00001": ROWS[50:]}.items():
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), data / f"{name}.parquet")
+    (data.parent / "dataset_infos.json").write_text('{"default": {"splits": {}}}')
+    (data.parent / ".cache" / "train.json").write_text("{}")
+    (data.parent / "README.md").write_text("# A data set")
+    return data.parent
+
+
 def save_files(folder: Path) -> Path:
     write(folder / "hub" / "train-00000-of-00002.jsonl", ROWS[:30])
     write(folder / "hub" / "train-00001-of-00002.jsonl", ROWS[30:50])
@@ -92,9 +120,69 @@ def save_files(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("save", [save_dict, save_files])
+@pytest.mark.parametrize("save", [save_dict, save_files, save_snapshot])
 def test_a_given_split_is_used(save, tmp_path):
     assert read_rows(save(tmp_path), None, 0.5) == (ROWS[:50], ROWS[50:])
+
+
+@pytest.mark.slow
+def test_a_dictionary_of_splits_without_one_for_training_has_those_that_are_not_held_out(tmp_path):
+    import datasets
+
+    parts = {"all": ROWS[:40], "more": ROWS[40:50], "test": ROWS[50:]}
+    saved = datasets.DatasetDict({name: datasets.Dataset.from_list(rows) for name, rows in parts.items()})
+    saved.save_to_disk(tmp_path / "saved")
+    assert read_rows(tmp_path / "saved", None, 0.5) == (ROWS[:50], ROWS[50:])
+
+
+@pytest.mark.slow
+def test_a_dictionary_of_held_out_splits_alone_and_a_hidden_split_are_refused(tmp_path):
+    import datasets
+
+    for name, message in (("test", r"all files of env\.data"), ("gsm8k_test", "gsm8k_test may be the split 'test'")):
+        saved = datasets.DatasetDict({name: datasets.Dataset.from_list(ROWS)})
+        saved.save_to_disk(tmp_path / name)
+        with pytest.raises(ConfigError, match=message):
+            read_rows(tmp_path / name, None, 0.2)
+
+
+def test_several_data_sets_in_a_folder_are_refused_and_one_of_them_is_read(tmp_path):
+    for name in ("main", "socratic"):
+        (tmp_path / "hub" / name).mkdir(parents=True)
+        write(tmp_path / "hub" / name / "train.jsonl", ROWS[:3])
+        write(tmp_path / "hub" / name / "test.jsonl", ROWS[3:5])
+    with pytest.raises(ConfigError, match=r"(?s)several data sets: main, socratic.*env\.data = .*main"):
+        read_rows(tmp_path / "hub", None, 0.5)
+    assert read_rows(tmp_path / "hub" / "main", None, 0.5) == (ROWS[:3], ROWS[3:5])
+
+
+def test_a_json_file_is_an_array_or_lines(tmp_path):
+    for text in (json.dumps(ROWS), f"\n {json.dumps(ROWS)}\n", "\n".join(map(json.dumps, ROWS))):
+        (tmp_path / "rows.json").write_text(text)
+        read_rows.cache_clear()
+        assert read_rows(tmp_path / "rows.json", None, 0.2) == read_rows(as_jsonl(tmp_path), None, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[{}, 3]", r"row 2 is not an object"),
+        ("[{}, {]", r"rows\.json is not a JSON array"),
+        ('{"data": [\n{}]}', r"(?s)line 1 is not JSON.*an array of objects"),
+    ],
+)
+def test_a_json_file_of_another_form_is_refused(text, message, tmp_path):
+    (tmp_path / "rows.json").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_rows(tmp_path / "rows.json", None, 0.2)
+
+
+@pytest.mark.parametrize("name", ["dataset_infos.json", "dataset_dict.json", "state.json.md", ".train.jsonl"])
+def test_a_folder_of_metadata_has_no_rows(name, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / name).write_text("{}")
+    with pytest.raises(ConfigError, match="data has no data files"):
+        read_rows(tmp_path / "data", None, 0.2)
 
 
 @pytest.mark.parametrize("training", ["training.jsonl", "train_00.jsonl", "Train.jsonl", "part.jsonl"])
@@ -164,7 +252,7 @@ def test_a_missing_or_strange_file_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match="there is no data set"):
         read_rows(tmp_path / "none", None, 0.1)
     (tmp_path / "data.csv").write_text("a,b\n")
-    with pytest.raises(ConfigError, match="neither JSONL nor Parquet"):
+    with pytest.raises(ConfigError, match="neither JSON nor Parquet"):
         read_rows(tmp_path / "data.csv", None, 0.1)
 
 

@@ -1,4 +1,5 @@
-"""Rows of a data set: a JSONL or Parquet file, or a folder of such files or of the library `datasets`."""
+"""Rows of a data set: a JSONL, JSON or Parquet file, or a folder of such files, of the library `datasets`, or of the
+Hugging Face Hub."""
 
 import hashlib
 import json
@@ -6,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,7 +15,8 @@ import msgspec
 
 from quartet import config
 from quartet.config.running import SELECTION_OFFSET
-from quartet.errors import ConfigError, SetupError
+from quartet.env.dataset.readers import ADVICE, READERS
+from quartet.errors import ConfigError
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -22,7 +25,10 @@ TRAINING = ("train", "training")
 """First words of the names of a folder's split for training."""
 HELD_OUT = ("test", "validation", "valid", "val", "dev", "eval", "evaluation")
 """First words of the names of a folder's held-out splits; the first split that exists is used for evaluation."""
-ADVICE = "give a .jsonl or .parquet file, or a folder of them or of datasets' `save_to_disk`"
+STATE = "state.json"
+"""File that lists the data files of a folder of `Dataset.save_to_disk`."""
+METADATA = {"dataset_dict.json", "dataset_info.json", "dataset_infos.json", STATE}
+"""Files of the library `datasets` and of the Hub that describe a data set and hold no rows."""
 
 
 class Rows(NamedTuple):
@@ -48,8 +54,8 @@ def read_rows(data: Path, held_out: Path | None, held_out_share: float) -> Rows:
     """Read a data set. The held-out rows are those of `held_out`, else the test split of a folder, else a share of the
     rows, chosen by a hash of their content. Files of these rows and of every held-out split are not read for training.
 
-    Raise `ConfigError` if there is no data set there, a row is not a table, there are no rows of both sorts, or a file
-    for training seems to be a held-out split.
+    Raise `ConfigError` if there is no data set there, a row is not a table, there are no rows of both sorts, a file for
+    training seems to be a held-out split, or several data sets have a split for training.
     """
     if not data.exists():
         raise ConfigError(f"there is no data set at {data}", ADVICE)
@@ -60,7 +66,7 @@ def read_rows(data: Path, held_out: Path | None, held_out_share: float) -> Rows:
     places = [place for name in TRAINING for place in splits.get(name, [])]
     files = [file for file in _files(places or [data]) if file.resolve() not in left_out]
     if not places and data.is_dir():
-        _refuse_hidden_splits(files)
+        _refuse_hidden_splits(data, files)
     if not files:
         raise ConfigError(
             f"all files of env.data = {data} are held out, so none is left for training",
@@ -84,26 +90,50 @@ def split(rows: list[Row], held_out_share: float) -> Rows:
 
 
 def _splits(data: Path) -> dict[str, list[Path]]:
-    """Return the files and folders of a folder's splits by the first word of their names, in lower case."""
+    """Return the files and folders of a folder's splits by the first word of their names, in lower case. A folder that
+    has neither splits nor data files of its own, such as a snapshot of the Hub, has those of its folders.
+
+    Raise `ConfigError` if several of these have a split for training.
+    """
     found: defaultdict[str, list[Path]] = defaultdict(list)
-    for path in sorted(data.iterdir()) if data.is_dir() else []:
-        if path.is_dir() or path.suffix in READERS:
-            found[_words(path)[0]].append(path)
+    entries = _entries(data) if data.is_dir() else []
+    for path in entries:
+        found[_words(path)[0]].append(path)
+    if found.keys() & {*TRAINING, *HELD_OUT} or any(path.is_file() for path in entries):
+        return found
+    within = {folder: _splits(folder) for folder in entries if not (folder / STATE).is_file()}
+    if len(several := [folder for folder, splits in within.items() if splits.keys() & {*TRAINING}]) > 1:
+        raise ConfigError(
+            f"{data} has several data sets: {', '.join(folder.name for folder in several)}",
+            f"name one of them, such as env.data = {str(several[0])!r}",
+        )
+    for splits in within.values():
+        for name, places in splits.items():
+            found[name] += places
     return found
+
+
+def _entries(folder: Path) -> list[Path]:
+    """Return the data files and folders in a folder, without hidden ones and files of metadata."""
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if not path.name.startswith(".") and (path.is_dir() or (path.suffix in READERS and path.name not in METADATA))
+    )
 
 
 def _words(path: Path) -> list[str]:
     return re.findall(r"[a-z]+", path.stem.lower()) or [""]
 
 
-def _refuse_hidden_splits(files: list[Path]) -> None:
-    """Raise `ConfigError` if the last word of a file's name is that of a held-out split, since the file would be
-    trained on."""
-    for file in files:
-        if _words(file)[-1] in HELD_OUT:
+def _refuse_hidden_splits(data: Path, files: list[Path]) -> None:
+    """Raise `ConfigError` if the last word of the name of a file, or of a folder around it, is that of a held-out
+    split, since the file would be trained on."""
+    for place in chain.from_iterable(takewhile(lambda one: one != data, (file, *file.parents)) for file in files):
+        if _words(place)[-1] in HELD_OUT:
             raise ConfigError(
-                f"{file} may be the split {_words(file)[-1]!r}, but its name begins with another word, so it would be "
-                "trained on",
+                f"{place} may be the split {_words(place)[-1]!r}, but its name begins with another word, so it would "
+                "be trained on",
                 "name it in env.held_out, or give env.data a file",
             )
 
@@ -112,10 +142,10 @@ def _rows(files: list[Path]) -> Iterator[Row]:
     for file in files:
         reader = READERS.get(file.suffix)
         if reader is None:
-            raise ConfigError(f"{file} is neither JSONL nor Parquet", ADVICE)
+            raise ConfigError(f"{file} is neither JSON nor Parquet", ADVICE)
         for number, row in enumerate(reader(file), 1):
             if not isinstance(row, dict):
-                raise ConfigError(f"{file}: row {number} is not an object", "write one JSON object per line")
+                raise ConfigError(f"{file}: row {number} is not an object", "write every row as one JSON object")
             yield row
 
 
@@ -127,50 +157,20 @@ def _files(places: list[Path]) -> list[Path]:
 def _files_of(place: Path) -> list[Path]:
     if place.is_file():
         return [place]
-    state = place / "state.json"  # written by `Dataset.save_to_disk`
-    if state.is_file():
-        return [place / entry["filename"] for entry in json.loads(state.read_text())["_data_files"]]
-    found = sorted(path for path in place.iterdir() if path.suffix in READERS) if place.is_dir() else []
+    found = _files_within(place) if place.is_dir() else []
     if not found:
         raise ConfigError(f"{place} has no data files", ADVICE)
     return found
 
 
-def _read_jsonl(file: Path) -> Iterator[Any]:
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                yield msgspec.json.decode(line)
-            except (msgspec.DecodeError, RecursionError) as error:
-                raise ConfigError(f"{file}: line {number} is not JSON: {error}", "write one object per line") from error
-
-
-def _read_parquet(file: Path) -> Iterator[Any]:
-    parquet = _pyarrow(file).parquet
-    with parquet.ParquetFile(file) as table:
-        for batch in table.iter_batches():
-            yield from (msgspec.to_builtins(row) for row in batch.to_pylist())
-
-
-def _read_arrow(file: Path) -> Iterator[Any]:
-    arrow = _pyarrow(file)
-    with arrow.memory_map(str(file)) as source:
-        for batch in arrow.ipc.open_stream(source):
-            yield from (msgspec.to_builtins(row) for row in batch.to_pylist())
-
-
-def _pyarrow(file: Path) -> Any:
-    try:
-        import pyarrow.ipc
-        import pyarrow.parquet
-    except ImportError as error:
-        raise SetupError(f"{file} cannot be read without pyarrow", "pip install 'quartet-rl[parquet]'") from error
-    return pyarrow
-
-
-READERS = {".jsonl": _read_jsonl, ".json": _read_jsonl, ".parquet": _read_parquet, ".arrow": _read_arrow}
+def _files_within(folder: Path) -> list[Path]:
+    """Return the data files of a folder; those of its folders if it has none of its own."""
+    state = folder / STATE
+    if state.is_file():
+        return [folder / entry["filename"] for entry in json.loads(state.read_text())["_data_files"]]
+    entries = _entries(folder)
+    own = [path for path in entries if path.is_file()]
+    return own or [file for place in entries for file in _files_within(place)]
 
 
 def _fraction(row: Row) -> float:

@@ -30,12 +30,12 @@ ALL = "rows"
 
 
 class Dataset(Environment):
-    """Rows of a data set: JSONL, Parquet, or a folder of the library `datasets`. One response answers one row."""
+    """Rows of a data set: JSONL, JSON, Parquet, or a folder of `datasets`. One response answers one row."""
 
     class Settings(Section):
         data: LocalPath
-        """File of rows (`.jsonl`, `.parquet`), or folder of such files or of datasets' `save_to_disk`. The split
-        `train` is used for training."""
+        """File of rows (`.jsonl`, `.json`, `.parquet`), or folder of such files, of datasets' `save_to_disk`, or of a
+        snapshot of the Hugging Face Hub. The split `train` is used for training."""
         held_out: LocalPath = ""
         """File or folder of rows for evaluation. If empty, the split `test` or `validation` of the folder, else a share
         of the rows, which training then leaves out."""
