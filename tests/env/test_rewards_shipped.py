@@ -92,6 +92,12 @@ async def test_a_wrong_row_is_an_error_and_no_zero(name, settings, row, message)
     assert message in score.error and not score.components
 
 
+async def test_a_response_that_makes_a_pattern_slow_is_wrong_and_not_an_error():
+    settings = {"pattern": "(a+)+b", "response_seconds": 0.2}
+    assert await scored("regex", {}, "a" * 60, **settings) == Score(components={"regex": 0.0})
+    assert await scored("regex", {}, "aab", **settings) == Score(components={"regex": 1.0}), "later responses are read"
+
+
 PAIR = {"input": "1", "output": "2"}
 
 
