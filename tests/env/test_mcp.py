@@ -1,11 +1,12 @@
 """An MCP server's tools as the action space, against a real server by stdio and by HTTP."""
 
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -17,7 +18,7 @@ from quartet import config
 from quartet.actions.format.hermes import Hermes
 from quartet.env import make_pool
 from quartet.env.base import Env, acting
-from quartet.errors import ConfigError
+from quartet.errors import ConfigError, SetupError
 from quartet.free_port import free_port
 from quartet.part import NoSettings
 from quartet.recipe.file import parse_recipe
@@ -39,11 +40,15 @@ def data(tmp_path: Path) -> str:
     return str(file)
 
 
-@pytest.fixture
-def url() -> Iterator[str]:
+@contextmanager
+def served(**variables: str) -> Iterator[str]:
+    """Give the address of a server with these environment variables."""
     port = free_port()
     with subprocess.Popen(
-        [sys.executable, SERVER, "http", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, SERVER, "http", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | variables,
     ) as server:
         address = f"http://127.0.0.1:{port}/mcp"
         while server.poll() is None:
@@ -53,8 +58,16 @@ def url() -> Iterator[str]:
                 break
             except OSError:
                 time.sleep(0.05)
+        try:
+            yield address
+        finally:
+            server.kill()
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with served() as address:
         yield address
-        server.kill()
 
 
 @asynccontextmanager
@@ -103,6 +116,53 @@ async def test_a_policy_plays_by_stdio(data):
 async def test_a_policy_plays_by_http(data, url):
     async with session(data, url=url, **HIDDEN) as env:
         await play(env)
+
+
+@pytest.mark.slow
+async def test_a_server_by_stdio_gets_only_the_environment_variables_that_the_recipe_names(data, monkeypatch):
+    monkeypatch.setenv("SHOP_OWNER", "Ana")
+    for names, answer in (([], "no tool owner: restart, sell, judge"), (["SHOP_OWNER"], "Ana")):
+        async with session(data, reward="exact_match", env_variables=names) as env:
+            await env.reset(task())
+            result = await acting(env).act([ToolCall(name="owner")])
+            assert result.observation.messages[0].content == answer
+
+
+@pytest.mark.slow
+async def test_a_server_by_http_gets_the_token_of_the_named_variable(data, monkeypatch):
+    monkeypatch.setenv("TOKEN_OF_A_TEST", "s3cret")
+    with served(SHOP_TOKEN="s3cret") as address:
+        async with session(data, url=address, token_variable="TOKEN_OF_A_TEST", **HIDDEN) as env:
+            await play(env)
+        async with session(data, url=address, **HIDDEN) as env:
+            with pytest.raises(ExceptionGroup):
+                await env.reset(task())
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"command": ["x"], "env_variables": ["NO_SUCH_SECRET"]}, r"env\.env_variables: NO_SUCH_SECRET is not set"),
+        ({"url": "http://x", "token_variable": "NO_SUCH_SECRET"}, r"env\.token_variable: NO_SUCH_SECRET is not set"),
+    ],
+)
+def test_a_variable_that_is_not_set_ends_the_run_at_its_start(settings, named, data):
+    with pytest.raises(SetupError, match=named):
+        make_pool(config.Env(name="mcp", data=data, reward="exact_match", **settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"command": ["x"], "token_variable": "A"}, r"env\.token_variable is set, which needs env\.url"),
+        ({"url": "http://x", "env_variables": ["A"]}, r"env\.env_variables is set, which needs env\.command"),
+    ],
+)
+def test_secrets_of_the_other_kind_of_server_are_refused(settings, message, data):
+    table = {"name": "mcp", "data": data, "reward": "exact_match"} | settings
+    recipe = {"name": "x", "model": {"path": "."}, "env": table, "rollout": {"loop": "append"}}
+    with pytest.raises(ConfigError, match=message):
+        parse_recipe(recipe, "test")
 
 
 @pytest.mark.slow

@@ -1,7 +1,14 @@
-"""An MCP server with state: a shop whose stock the policy changes. Arguments: the transport, and perhaps a port."""
+"""An MCP server with state: a shop whose stock the policy changes. Arguments: the transport, and perhaps a port.
 
+With the environment variable `SHOP_OWNER` it has another tool. With `SHOP_TOKEN` it answers by HTTP only requests with
+this bearer token.
+"""
+
+import os
 import sys
+from typing import Any
 
+import uvicorn
 from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -37,8 +44,31 @@ def judge(item: str, goal: int) -> float:
     return float(stock.get(item) == goal)
 
 
+if OWNER := os.environ.get("SHOP_OWNER"):
+
+    @server.tool()
+    def owner() -> str:
+        """Return the owner of the shop, whom the environment of the process names."""
+        return OWNER
+
+
+def guarded(app: Any, token: str) -> Any:
+    """Return the server's application, which answers only requests with the bearer token."""
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and dict(scope["headers"]).get(b"authorization") != f"Bearer {token}".encode():
+            await send({"type": "http.response.start", "status": 401, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await app(scope, receive, send)
+
+    return answer
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "stdio":
         server.run("stdio")
+    elif token := os.environ.get("SHOP_TOKEN"):
+        uvicorn.run(guarded(server.streamable_http_app(), token), port=int(sys.argv[2]))
     else:
         server.run("streamable-http", port=int(sys.argv[2]))

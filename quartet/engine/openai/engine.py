@@ -14,12 +14,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from quartet.access.variables import secret
 from quartet.config import Recipe
 from quartet.engine.base import GenerateRequest, GenerateResult
 from quartet.engine.openai.stream import Partial, read_into
 from quartet.engine.partial import NOTHING
 from quartet.engine.remote.engine import Limits, RemoteEngine, first_card, model_limits
-from quartet.engine.remote.server import InferenceServer, ServerRefusedError, api_key
+from quartet.engine.remote.server import InferenceServer, ServerRefusedError
 from quartet.errors import CheckpointError, EngineError, RefusedRequestError, SetupError
 from quartet.policy.tokenizer_files import load_tokenizer
 from quartet.registry import own_settings
@@ -37,7 +38,7 @@ async def open_openai(recipe: Recipe, policy: Policy, *, trains: bool) -> "OpenA
     """
     settings, trust = own_settings(recipe.engine), recipe.model.trust_remote_code
     limits = model_limits(Path(policy.path), recipe.engine, trust_remote_code=trust)
-    server = InferenceServer(settings.url, api_key=api_key("engine.api_key_variable", settings.api_key_variable))
+    server = InferenceServer(settings.url, api_key=secret("engine.api_key_variable", settings.api_key_variable))
     try:
         began = trains and policy.version > 0
         card = await first_card(server, "engine.url", model=settings.model, waits=began)

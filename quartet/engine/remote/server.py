@@ -1,6 +1,5 @@
 """HTTP calls that all third-party inference servers have in common."""
 
-import os
 from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
@@ -9,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from quartet.access.token import bearer
-from quartet.errors import EngineError, SetupError
+from quartet.errors import EngineError
 
 MAX_ERROR_CHARACTERS = 500
 KEEP_ALIVE_SECONDS = 1.0
@@ -164,13 +163,3 @@ def _refuse_status(where: str, status: int, content: bytes) -> None:
     if status != 200:
         said = content.decode(errors="replace").strip()[:MAX_ERROR_CHARACTERS]
         raise ServerRefusedError(f"{where} answered {status}: {said}", status)
-
-
-def api_key(setting: str, variable: str) -> str:
-    """Return the key from the environment variable that `setting` of the recipe names; empty if it names none.
-
-    Raises `SetupError` if the variable is not set.
-    """
-    if variable and variable not in os.environ:
-        raise SetupError(f"{setting}: {variable} is not set", f"export {variable}=…")
-    return os.environ[variable] if variable else ""

@@ -16,12 +16,13 @@ from typing import Any
 import msgspec
 import torch
 
+from quartet.access.variables import secret
 from quartet.config import Recipe
 from quartet.engine.backend.vllm import Vllm
 from quartet.engine.base import EngineState, GenerateRequest, GenerateResult
 from quartet.engine.partial import NOTHING
 from quartet.engine.remote.engine import Limits, RemoteEngine, first_card, model_limits
-from quartet.engine.remote.server import InferenceServer, ServerRefusedError, api_key
+from quartet.engine.remote.server import InferenceServer, ServerRefusedError
 from quartet.engine.vllm.process import (
     READ_THE_LOG,
     REQUIRED_ARGUMENTS,
@@ -61,7 +62,7 @@ async def open_vllm(recipe: Recipe, policy: Policy, log: Path, devices: str = ""
     limits = model_limits(Path(policy.path), recipe.engine, trust_remote_code=recipe.model.trust_remote_code)
     settings: Vllm.Settings = own_settings(recipe.engine)
     if settings.url:
-        key = api_key("engine.api_key_variable", settings.api_key_variable)
+        key = secret("engine.api_key_variable", settings.api_key_variable)
         server, process = InferenceServer(settings.url, api_key=key), None
     else:
         process = VllmProcess(recipe, Path(policy.path), limits.max_context_tokens, log, devices)

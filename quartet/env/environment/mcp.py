@@ -3,9 +3,10 @@
 from typing import Any
 
 from quartet import config
+from quartet.access.variables import secret
 from quartet.config import Recipe
 from quartet.config.section import Positive
-from quartet.env.base import Env
+from quartet.env.base import Env, EnvPool
 from quartet.env.dataset.session import DatasetSession
 from quartet.env.environment import dataset
 from quartet.env.tools.mcp_server import EXTRA, McpServer
@@ -22,6 +23,12 @@ class Mcp(dataset.Dataset):
         interpreter that runs Quartet."""
         url: str = ""
         """Address of a running server (streamable HTTP), in place of `command`."""
+        env_variables: list[str] = []
+        """Names of environment variables that the process of `command` gets from the environment host, for example
+        `GITHUB_TOKEN`. Without them it has only a few, such as `PATH` and `HOME`. A recipe names variables, never their
+        values."""
+        token_variable: str = ""
+        """Environment variable whose value is sent to `url` as a bearer token; empty sends none."""
         reset_tool: str = ""
         """Tool that brings the server into the initial state of a row; it gets the columns that it takes, and the
         policy does not see it. Without it every episode has a new connection, and with `command` a new process."""
@@ -49,6 +56,9 @@ class Mcp(dataset.Dataset):
             raise ConfigError("an MCP server needs env.command or env.url", "set one of them")
         if settings.show_reset and not settings.reset_tool:
             raise ConfigError("env.show_reset has no effect without env.reset_tool", "name the tool, or remove it")
+        unread, needed = ("env_variables", "command") if settings.url else ("token_variable", "url")
+        if getattr(settings, unread):
+            raise ConfigError(f"env.{unread} is set, which needs env.{needed}", f"set env.{needed}, or leave it out")
         if recipe.rollout.loop.name == "latest":
             raise ConfigError("the loop latest does not show the results of earlier calls", dataset.LOOP_ADVICE)
         if settings.reward or not settings.reward_tool:
@@ -58,11 +68,16 @@ class Mcp(dataset.Dataset):
         settings: Any = self.settings  # its type is that of Dataset, which pyright lets no subclass narrow
         return settings.turn_limit
 
+    def pool(self, env: config.Env) -> EnvPool:
+        """Return the pool. Raise `SetupError` if an environment variable that the server needs is not set."""
+        self._secrets()
+        return super().pool(env)
+
     def around(self, env: config.Env, answers: DatasetSession) -> Env:
         settings: Any = self.settings
 
         def connect() -> McpServer:
-            return McpServer(settings.command, settings.url, env.step_timeout_seconds)
+            return McpServer(settings.command, settings.url, env.step_timeout_seconds, *self._secrets())
 
         return ToolSession(
             answers,
@@ -73,3 +88,9 @@ class Mcp(dataset.Dataset):
             show_reset=settings.show_reset,
             turn_limit=settings.turn_limit,
         )
+
+    def _secrets(self) -> tuple[dict[str, str], str]:
+        """Return the environment variables of the server's process, and the token for its address."""
+        settings: Any = self.settings
+        variables = {name: secret("env.env_variables", name) for name in settings.env_variables}
+        return variables, secret("env.token_variable", settings.token_variable)

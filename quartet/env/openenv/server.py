@@ -5,13 +5,13 @@ closes a connection whose client does not answer them.
 """
 
 import asyncio
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, ClientWebSocketResponse, WSMessage, WSMsgType
 
 from quartet.access.token import bearer
+from quartet.access.variables import secret
 from quartet.env.protocol import ErrorCode
 from quartet.errors import EnvError
 
@@ -28,9 +28,12 @@ class OpenEnvServer:
     """One session of a server, as OpenEnv's own clients have it."""
 
     def __init__(self, url: str, token_variable: str) -> None:
-        """Describe the connection. The value of the environment variable is sent as a bearer token."""
+        """Describe the connection. The value of the environment variable is sent as a bearer token.
+
+        Raise `SetupError` if it is not set.
+        """
         self._url = url.rstrip("/")
-        self._headers = bearer(os.environ.get(token_variable, "") if token_variable else "")
+        self._headers = bearer(secret("env.token_variable", token_variable))
         self._http: ClientSession | None = None
         self._socket: ClientWebSocketResponse | None = None
         self._next: asyncio.Task[WSMessage] | None = None

@@ -3,8 +3,10 @@
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import Any
 
+from quartet.access.token import bearer
 from quartet.env.extra import import_extra
 from quartet.types import Function, Tool
 
@@ -14,14 +16,15 @@ EXTRA = "mcp"
 class McpServer:
     """One connection. A task of its own holds it, since the client of MCP must be closed where it was opened."""
 
-    def __init__(self, command: Sequence[str], url: str, timeout_seconds: float) -> None:
-        """Describe the connection: to the process that `command` starts, or to the server at `url`."""
-        mcp = self._mcp = import_extra("mcp", EXTRA)
-        target: Any = url
-        if not url:
-            program = sys.executable if command[0] == "python" else command[0]
-            target = mcp.StdioServerParameters(command=program, args=[*command[1:]])
-        self._client: Any = mcp.Client(target, read_timeout_seconds=timeout_seconds)
+    def __init__(
+        self, command: Sequence[str], url: str, timeout_seconds: float, variables: Mapping[str, str], token: str
+    ) -> None:
+        """Describe the connection: to the process that `command` starts, which gets the environment `variables`, or to
+        the server at `url`, which gets `token` in every request unless it is empty."""
+        self._mcp = import_extra("mcp", EXTRA)
+        self._command, self._url, self._timeout_seconds = command, url, timeout_seconds
+        self._variables, self._token = variables, token
+        self._client: Any = None
         self._ended = asyncio.Event()
         self._holder: asyncio.Task[None] | None = None
         self.tools: list[Tool] = []
@@ -56,7 +59,9 @@ class McpServer:
             await asyncio.wait([self._holder])
 
     async def _hold(self, opened: "asyncio.Future[None]") -> None:
-        async with self._client as client:
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(await self._described(stack))
+            self._client = client
             listed = (await client.list_tools()).tools
             self.tools = [
                 Tool(function=Function(name=one.name, description=one.description or "", parameters=one.input_schema))
@@ -64,3 +69,15 @@ class McpServer:
             ]
             opened.set_result(None)
             await self._ended.wait()
+
+    async def _described(self, stack: AsyncExitStack) -> Any:
+        """Return the client of the package for the server; what it needs besides is closed with the stack."""
+        if not self._url:
+            program, *arguments = self._command
+            program = sys.executable if program == "python" else program
+            target = self._mcp.StdioServerParameters(command=program, args=arguments, env={**self._variables})
+        else:
+            http = import_extra("mcp.client.streamable_http", EXTRA)
+            sender = http.create_mcp_http_client(headers=bearer(self._token))
+            target = http.streamable_http_client(self._url, http_client=await stack.enter_async_context(sender))
+        return self._mcp.Client(target, read_timeout_seconds=self._timeout_seconds)
