@@ -43,7 +43,12 @@ def recipe_of(job: Job, *, train_steps: int) -> Recipe:
             "seed": job.seed,
             "model": {"path": job.policy},
             "env": {"name": ENVIRONMENT, "workload": job.workload, "sessions": SESSIONS, "screenshots": False},
-            "rollout": {"loop": "append", "max_turns": base.MAX_PRESSES + 1, "max_tokens": base.TURN_TOKENS},
+            "rollout": {
+                "loop": "append",
+                "max_turns": base.MAX_PRESSES + 1,
+                "max_tokens": base.TURN_TOKENS,
+                "system_prompt": "",  # the conversation that TRL has
+            },
             "engine": {"max_context_tokens": base.MAX_CONTEXT_TOKENS, "max_slots": SESSIONS, "threads": threads},
             "control": {
                 "sampler": "uniform",

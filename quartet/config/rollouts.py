@@ -151,7 +151,8 @@ class Rollout(Section):
     system_prompt: str | None = None
     """Text of the system's message that begins every conversation, before the instructions of the format of actions; an
     empty text is left out. If neither this nor `examples` is set, and `actions` is `environment`, the instructions and
-    examples of the environment are used, if it has any."""
+    examples of the environment are used, if it has any. Without them the message has the form of an action, for chat
+    models only, whose template has a role for the system; an empty text turns this off."""
     examples: LocalPath = ""
     """JSONL file of chats (`{"messages": [...]}`) that begin every conversation after the system's message, as examples
     of tasks and responses. Their tokens are not trained."""

@@ -115,9 +115,9 @@ class Environment(Part):
     """Version of the observation format. Increase it at any change to the texts of goals or pages, so that older
     demonstrations are rejected."""
     grammar: ClassVar[str] = ""
-    """Form of an action in words, shown in the alarm about responses without a valid action."""
+    """Form of an action in words, for `chat_instructions` and the alarm about responses without a valid action."""
     instructions: str = ""
-    """Text that tells a chat model the tasks and the form of actions: the system's message, unless a recipe sets
+    """Text that tells a policy the tasks and the form of actions: the system's message, unless a recipe sets
     `rollout.system_prompt` or `rollout.examples`. Leave it empty for policies that were trained on the environment."""
     examples: Sequence[Message] = ()
     """Chats that show tasks and right responses, after the instructions."""
@@ -141,6 +141,12 @@ class Environment(Part):
     """Extra of Quartet that installs what the environment needs, for example `mcp`; empty for none."""
     first_settings: ClassVar[Mapping[str, Mapping[str, object]]] = MappingProxyType({})
     """Settings that `quartet init` adds to a first recipe, by section."""
+
+    @property
+    def chat_instructions(self) -> str:
+        """Return the system's message for a chat model where `instructions` is empty: the form of an action. Return an
+        empty text if the observations tell it."""
+        return f"Respond with {self.grammar}." if self.grammar else ""
 
     @abstractmethod
     def families(self) -> list[str]:

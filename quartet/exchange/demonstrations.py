@@ -141,7 +141,7 @@ def _read(path: Path, recipe: Recipe, tokenizer: "PreTrainedTokenizerBase", mark
     if not path.is_file():
         raise ConfigError(f"no demonstrations at {path}", "set replay.demonstrations to a file, or leave it empty")
     if path.suffix != ".parquet" and _holds_chats(path):
-        renderer = Renderer(tokenizer, opening=opening(recipe))
+        renderer = Renderer(tokenizer, opening=opening(recipe, tokenizer))
         for number, observation_hash, trajectory in read_chat_trajectories(path, recipe.env.name, renderer):
             where = f"{path}:{number}"
             if observation_hash:

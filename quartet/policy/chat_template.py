@@ -25,6 +25,22 @@ class ChatTemplate:
     def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
         self._tokenizer = tokenizer
 
+    def has_system_role(self) -> bool:
+        """Return whether the template shows a system's message, and otherwise than a user's, as those of chat models
+        do. The template of the policies that Quartet makes has one role for both."""
+        if not self._tokenizer.chat_template:
+            return False
+        system, question = _MARK.format(0), Message("user", _MARK.format(1))
+        try:
+            told = self.text([Message("system", system), question])
+        except ConfigError:
+            return False
+        try:
+            asked = self.text([Message("user", system), question])
+        except ConfigError:
+            asked = ""  # such a template lets roles alternate
+        return system in told and told != asked
+
     def text(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
         """Return the template's text. Raise `ConfigError` if it rejects these messages."""
         from jinja2 import TemplateError

@@ -48,6 +48,7 @@ class Renderer:
         """
         self._tokenizer, self._chat, self._pictures = tokenizer, ChatTemplate(tokenizer), pictures
         self._opening: list[Message] = []
+        self._has_system_role = self._chat.has_system_role()
         if not tokenizer.chat_template:
             raise ConfigError("the policy's tokenizer has no chat template", "add chat_template to its configuration")
         head, found, generation = self._chat.text(EXCHANGE[:1]).partition(USER)
@@ -79,7 +80,7 @@ class Renderer:
         Pictures are placed before the text of the last message; for a policy that reads only text they are left out.
         Raise the errors of `ChatTemplate.prompt` and `PictureProcessor.prompt`.
         """
-        shown, messages = self._shown(pictures), [*self._opening, *messages]
+        shown, messages = self._shown(pictures), self._begun(messages)
         if _is_text(messages) and not tools:
             return Prompt(self._head_ids) + shown + self._asked(messages[0].content)
         return self._chat.prompt([], messages, tools, shown)
@@ -120,9 +121,17 @@ class Renderer:
             raise ConfigError("prompts with pictures cannot be rendered again", 'set rollout.history = "interval"')
         if any(self._chat.has_special_token(one.content) for one in messages if one.role == "assistant"):
             return prompt
-        text, ids = self._chat.whole([*self._opening, *messages], tools)
+        text, ids = self._chat.whole(self._begun(messages), tools)
         shown = self._tokenizer.decode(prompt.ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return prompt if shown == text else Prompt(ids)
+
+    def _begun(self, messages: Sequence[Message]) -> list[Message]:
+        """Return the messages after the opening. Two of the system in a row become one, since many chat templates
+        accept one only."""
+        *before, last = self._opening or [Message("", "")]
+        if self._has_system_role and messages and last.role == messages[0].role == "system":
+            return [*before, Message("system", f"{last.content}\n\n{messages[0].content}"), *messages[1:]]
+        return [*self._opening, *messages]
 
     def response(self, text: str) -> list[int]:
         """Return the ids that a policy samples if it writes `text` and then ends its turn. The opening of a thought,

@@ -225,7 +225,7 @@ def make_renderer(recipe: Recipe, ledger: Ledger) -> Renderer:
     def load(folder: Path) -> Renderer:
         tokenizer = load_tokenizer(folder, trust_remote_code=recipe.model.trust_remote_code)
         with raising_checkpoint_errors(f"cannot use the tokenizer in {folder}"):
-            return Renderer(tokenizer, load_pictures(folder), opening(recipe))
+            return Renderer(tokenizer, load_pictures(folder), opening(recipe, tokenizer))
 
     return from_newest_whole([ledger.run_dir / policy.path for policy in ledger.policies.loadable()], load)
 

@@ -106,7 +106,7 @@ def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None)
     model, tokenizer, pictures = load_policy(recipe.model.path, trust_remote_code=recipe.model.trust_remote_code)
     torch.nn.Module.to(model, device)
     pad_id = padding_id(tokenizer)
-    examples = read_chats(sft.data, tokenizer, opening(recipe)) if sft.data else []
+    examples = read_chats(sft.data, tokenizer, opening(recipe, tokenizer)) if sft.data else []
     exercises: Exercises | None = None
     if sft.exercises:
         exercises = load_class(sft.exercises, "generator of exercises")(tokenizer, recipe.seed)

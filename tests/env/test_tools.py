@@ -172,7 +172,8 @@ async def test_what_no_session_can_do_is_an_error():
 
 
 async def test_the_examples_of_the_instructions_are_calls_that_work():
-    shown = opening(recipe())
+    tokenizer = make_tokenizer()
+    shown = opening(recipe(), tokenizer)
     assert shown[0].role == "system" and all(tool.function.name in shown[0].content for tool in TOOLS)
     env = await make_pool(POOL).acquire()
     for message in shown:
@@ -181,7 +182,6 @@ async def test_the_examples_of_the_instructions_are_calls_that_work():
             result = await env.step(message.content)
             told = result.observation.messages[0].content
             assert result.actions[0].outcome is Outcome.DONE or told.startswith("error: no item 'bed'")
-    tokenizer = make_tokenizer()
     assert "SELECT age" in tokenizer.decode(Renderer(tokenizer, opening=shown).start("Go."))
 
 

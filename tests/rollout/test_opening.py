@@ -31,40 +31,45 @@ def recipe(env: str = f"{__name__}:Talking", **rollout: object) -> Recipe:
     return parse_recipe(data, source="test")
 
 
+def begun(given: Recipe) -> list[Message]:
+    return opening(given, make_tokenizer())
+
+
 def chat_file(tmp_path: Path, *roles: str) -> str:
     file = tmp_path / "chats.jsonl"
     file.write_text(json.dumps({"messages": [{"role": role, "content": f"a {role}"} for role in roles]}) + "\n")
     return str(file)
 
 
-def test_by_default_a_conversation_begins_with_what_the_environment_says_and_most_say_nothing():
-    assert opening(recipe()) == [Message("system", "Pull arms."), *EXAMPLE]
-    assert opening(recipe("bandit")) == [] and Environment.instructions == ""
+def test_by_default_a_conversation_begins_with_what_the_environment_says_and_most_say_their_grammar():
+    assert begun(recipe()) == [Message("system", "Pull arms."), *EXAMPLE]
+    grammar = Message("system", "Respond with `click LABEL [1]` or `done`.")
+    assert begun(recipe("bandit")) == [grammar] and Environment.instructions == ""
 
 
 def test_the_recipe_replaces_prompt_and_examples_of_the_environment(tmp_path):
-    assert opening(recipe(system_prompt="Be brief.")) == [Message("system", "Be brief.")]
-    assert opening(recipe(system_prompt="")) == []
+    assert begun(recipe(system_prompt="Be brief.")) == [Message("system", "Be brief.")]
+    assert begun(recipe(system_prompt="")) == []
     chats = [Message("user", "a user"), Message("assistant", "a assistant")]
     file = chat_file(tmp_path, "user", "assistant")
-    assert opening(recipe(examples=file)) == chats
-    assert opening(recipe(examples=file, system_prompt="Be brief.")) == [Message("system", "Be brief."), *chats]
+    assert begun(recipe(examples=file)) == chats
+    assert begun(recipe(examples=file, system_prompt="Be brief.")) == [Message("system", "Be brief."), *chats]
 
 
 def test_the_instructions_of_another_format_follow_the_prompt_of_the_recipe(monkeypatch):
     monkeypatch.setattr(Talking, "typed_actions", True)
-    (system,) = opening(recipe(actions="quartet"))
+    (system,) = begun(recipe(actions="quartet"))
     assert system.content.startswith("You see a screen"), "the environment's own are about its own grammar"
-    (system,) = opening(recipe(actions="quartet", system_prompt="Pull arms."))
+    (system,) = begun(recipe(actions="quartet", system_prompt="Pull arms."))
     assert system.content.startswith("Pull arms.\n\nYou see a screen")
 
 
 @pytest.mark.parametrize("roles", [("assistant",), ("user",), ("user", "robot", "assistant"), ()])
 def test_a_file_that_is_no_chat_is_named(tmp_path, roles):
     with pytest.raises(ConfigError, match=r"chats\.jsonl:1: "):
-        opening(recipe(examples=chat_file(tmp_path, *roles)))
+        begun(recipe(examples=chat_file(tmp_path, *roles)))
     with pytest.raises(ConfigError, match="no file at"):
-        opening(recipe(examples=str(tmp_path / "nothing.jsonl")))
+        begun(recipe(examples=str(tmp_path / "nothing.jsonl")))
 
 
 def test_examples_precede_every_task_and_are_not_learned_in_fine_tuning(tmp_path):

@@ -37,7 +37,7 @@ class Offline(Environment):
 
     settings: Settings
     first_settings = {"env": {"data": str(EXAMPLE), "screenshots": False}}
-    grammar = "Quartet's grammar, such as `click LABEL [1]`"
+    grammar = "an action of Quartet's grammar, such as `click LABEL [1]`"
     deterministic = True
     source = "UI-S1, arXiv 2509.11543, algorithm 1; thought-free patches"
 

@@ -36,6 +36,11 @@ class ReasoningGym(Environment):
         "rollout": {"max_turns": 1, "max_tokens": 256},
     }
 
+    @property
+    def chat_instructions(self) -> str:
+        """Return an empty text, since `env.system` tells the form of an answer."""
+        return ""
+
     def families(self) -> list[str]:
         import_extra("reasoning_gym", self.extra)
         known = import_extra("reasoning_gym.factory", self.extra).DATASETS

@@ -41,6 +41,11 @@ class Retail(Environment):
         if loop == "latest":
             raise ConfigError("the loop latest does not show the dialogue so far", LOOP_ADVICE)
 
+    @property
+    def chat_instructions(self) -> str:
+        """Return the form of a call; an empty text with a policy as user, which would read it too."""
+        return super().chat_instructions if self.settings.user == "script" else ""
+
     def families(self) -> list[str]:
         return list(FAMILIES)
 
