@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from quartet import config
 from quartet.env.base import Env, Environment
+from quartet.env.port.equality import equal
 from quartet.env.port.verify import Verification, Verified
 from quartet.errors import ConfigError, EnvError
 from quartet.registry import registered
-from quartet.types import Observation, StepResult, Task
+from quartet.types import Message, Observation, StepResult, Task
 from tests.command import quartet
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -75,6 +76,20 @@ class OtherWinner(Game):
         return [1.0, -1.0]
 
 
+class Single(Counter):
+    """The same with rewards and texts that differ as those of a port in float32 do."""
+
+    async def step(self, action: str) -> StepResult:
+        result = await super().step(action)
+        seen = replace(result.observation, text=f"{self.number + 1e-7}")
+        return replace(result, observation=seen, reward=result.reward * (1 + 1e-7))
+
+
+class Undefined(Game):
+    def outcome(self) -> list[float]:
+        return [float("nan"), 1.0]
+
+
 class Fails(Counter):
     async def step(self, action: str) -> StepResult:
         if self.ups == 1 and action == "down.":
@@ -107,10 +122,12 @@ def environment(declared: Declared) -> type[Environment]:
     return Tried
 
 
-async def compared(monkeypatch: pytest.MonkeyPatch, port: Declared, reference: Declared | None = None) -> Verified:
+async def compared(
+    monkeypatch: pytest.MonkeyPatch, port: Declared, reference: Declared | None = None, tolerance: float = 0.0
+) -> Verified:
     monkeypatch.setitem(registered, ("env", "slow"), environment(reference or Declared()))
     monkeypatch.setitem(registered, ("env", "fast"), environment(port))
-    return await Verification(config.Env(name="slow"), config.Env(name="fast"), range(1, 4), 60).run()
+    return await Verification(config.Env(name="slow"), config.Env(name="fast"), range(1, 4), 60, tolerance).run()
 
 
 async def test_equal_environments_have_no_difference(monkeypatch):
@@ -140,6 +157,46 @@ async def test_the_rewards_of_all_players_are_compared_and_counted(monkeypatch):
     assert verified.difference == "" and verified.rewarded > 0
     verified = await compared(monkeypatch, Declared(OtherWinner), Declared(Game))
     assert "`info['rewards']` differs, reference and port: " in verified.difference
+
+
+async def test_numbers_may_differ_by_the_tolerance_and_no_more(monkeypatch):
+    class Double(Counter):
+        async def step(self, action: str) -> StepResult:
+            result = await super().step(action)
+            return replace(result, observation=replace(result.observation, text=f"{float(self.number)}"))
+
+    reference, port = Declared(Double), Declared(Single)
+    assert (await compared(monkeypatch, port, reference)).level == "interactions", "exact by default"
+    assert (await compared(monkeypatch, port, reference, tolerance=1e-8)).level == "interactions"
+    assert (await compared(monkeypatch, port, reference, tolerance=1e-5)).difference == ""
+    verified = await compared(monkeypatch, Declared(Generous), tolerance=1e-5)
+    assert "`reward` differs, reference and port: '1.0' and '2.0'" in verified.difference
+
+
+async def test_nan_equals_nan(monkeypatch):
+    assert (await compared(monkeypatch, Declared(Undefined), Declared(Undefined))).difference == ""
+    assert "info['rewards']" in (await compared(monkeypatch, Declared(Undefined), Declared(Game))).difference
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (True, 1.0, False),
+        ({"a": 1.0}, {"a": 1.0 + 1e-7}, True),
+        ({"a": 1.0}, {"b": 1.0}, False),
+        ([1.0], [1.0, 2.0], False),
+        ("x 1.0, y nan", "x 1.0000001, y nan", True),
+        ("x 1.0", "y 1.0", False),
+        ("1 2", "12", False),
+        ("a1", "a2", False),
+        (b"1", b"2", False),
+        (None, 0.0, False),
+        ([Message("user", "at 1.0")], [Message("user", "at 1.0000001")], True),
+        ([Message("user", "at 1.0")], [Message("system", "at 1.0")], False),
+    ],
+)
+def test_values_are_equal_by_their_form_and_their_numbers(one, other, same):
+    assert equal(one, other, 1e-5) is equal(other, one, 1e-5) is same
 
 
 async def test_the_responses_reproduce_the_difference(monkeypatch):

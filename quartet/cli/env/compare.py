@@ -19,6 +19,13 @@ SIDES = ("reference", "port")
 @click.argument("families", nargs=-1)
 @click.option("--seeds", type=click.IntRange(min=1), default=8, show_default=True, help="Tasks of each family.")
 @click.option("--rollouts", type=click.IntRange(min=1), default=100, show_default=True, help="Random episodes in all.")
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="Difference of numbers, also in texts, that counts as none: absolute, or relative to the larger number.",
+)
 @SET
 @JSON
 def compare(
@@ -27,6 +34,7 @@ def compare(
     families: tuple[str, ...],
     seeds: int,
     rollouts: int,
+    tolerance: float,
     overrides: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -56,7 +64,7 @@ def compare(
         parse_recipe({"name": "compare", "model": {"path": "."}, "env": given[side]}, f"{side} of env compare").env
         for side in SIDES
     )
-    verified = asyncio.run(Verification(slow, fast, range(seeds), rollouts).run())
+    verified = asyncio.run(Verification(slow, fast, range(seeds), rollouts, tolerance).run())
     if verified.difference:
         if as_json:
             say(json.dumps({"equal": False, **to_builtins(verified)}))

@@ -10,6 +10,7 @@ from quartet.env.base import SPEAKER, Env, acting
 from quartet.env.check.subject import Response
 from quartet.env.checks.resets import difference
 from quartet.env.guarded import GuardedPool
+from quartet.env.port.equality import equal
 from quartet.errors import EnvError
 from quartet.types import Observation, StepResult, Task
 
@@ -28,13 +29,13 @@ class DifferenceError(Exception):
 class Sides:
     """Two sessions, of reference and port. Exceptions in their code are answers, too, and compared as such."""
 
-    def __init__(self, reference: Env, port: Env) -> None:
-        self._reference, self._port = reference, port
+    def __init__(self, reference: Env, port: Env, tolerance: float) -> None:
+        self._reference, self._port, self._tolerance = reference, port, tolerance
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, reference: config.Env, port: config.Env) -> AsyncIterator[Self]:
-        """Give new sessions, which are released with the block."""
+    async def open(cls, reference: config.Env, port: config.Env, tolerance: float) -> AsyncIterator[Self]:
+        """Give new sessions, which are released with the block. Their numbers may differ by `tolerance`."""
         async with AsyncExitStack() as stack:
             sessions = list[Env]()
             for env in (reference, port):
@@ -42,7 +43,7 @@ class Sides:
                 stack.push_async_callback(pool.close)
                 sessions.append(await pool.acquire())
                 stack.push_async_callback(pool.release, sessions[-1], healthy=True)
-            yield cls(*sessions)
+            yield cls(sessions[0], sessions[1], tolerance)
 
     async def reset(self, task: Task) -> Observation:
         """Reset both sessions. Raise `DifferenceError` if their observations differ, `EnvError` if both fail."""
@@ -65,7 +66,7 @@ class Sides:
         assert not isinstance(first, EnvError) and not isinstance(second, EnvError)
         expected, found = values(first), values(second)
         for field, before in expected.items():
-            if before != found[field]:
+            if not equal(before, found[field], self._tolerance):
                 raise DifferenceError(f"`{field}` differs, reference and port: {difference(before, found[field])}")
         return first
 

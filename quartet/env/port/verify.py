@@ -47,9 +47,14 @@ class Verified(Struct, kw_only=True):
 class Verification:
     """One comparison; `verified` is its result so far."""
 
-    def __init__(self, reference: config.Env, port: config.Env, seeds: Sequence[int], rollouts: int) -> None:
-        """Compare the families of the port. Raise `ConfigError` if the reference lacks one of them."""
-        self._envs = reference, port
+    def __init__(
+        self, reference: config.Env, port: config.Env, seeds: Sequence[int], rollouts: int, tolerance: float = 0.0
+    ) -> None:
+        """Compare the families of the port. Numbers may differ by `tolerance`, absolutely or relative to the larger.
+
+        Raise `ConfigError` if the reference lacks a family.
+        """
+        self._envs, self._tolerance = (reference, port), tolerance
         self._reference, self._port = make_environment(reference), make_environment(port)
         families, known = suite_families(port), self._reference.families()
         if unknown := [family for family in families if family not in known]:
@@ -60,7 +65,7 @@ class Verification:
 
     async def run(self) -> Verified:
         """Compare level by level. Raise `EnvError` if both sides fail."""
-        async with Sides.open(*self._envs) as sides:
+        async with Sides.open(*self._envs, self._tolerance) as sides:
             try:
                 self._compare_members()
                 await self._compare_resets(sides)
