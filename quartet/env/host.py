@@ -41,7 +41,7 @@ CLOSE_TIMEOUT_SECONDS = 1.0
 
 
 class EnvHost:
-    """The server of a pool of sessions. `url` is set by `start`."""
+    """The server of a pool of sessions. `url` is set by `start`; `deadlines` are those of later connections."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class EnvHost:
         """
         self._pool, self._name, self._capacity = GuardedPool(pool), name, capacity
         self._first_family, self._quotas = first_family, quotas
-        self._deadlines = deadlines
+        self.deadlines = deadlines
         self._idle_timeout_seconds = idle_timeout_seconds
         self._recorder, self._lanes, self._displays = recorder, Lanes("session"), displays
         app = web.Application()
@@ -92,7 +92,7 @@ class EnvHost:
             handler.cancel()
         await self._server.stop()
         if self._ending:
-            for late in (await asyncio.wait(self._ending, timeout=self._deadlines.release))[1]:
+            for late in (await asyncio.wait(self._ending, timeout=self.deadlines.release))[1]:
                 late.cancel()
         await self._pool.close()
 
@@ -118,7 +118,7 @@ class EnvHost:
         assert handler is not None
         with self._lanes.take() as lane:
             session = HostedSession(
-                self._pool, self._deadlines, self._recorder, lane, self._displays, self._first_family
+                self._pool, self.deadlines, self._recorder, lane, self._displays, self._first_family
             )
             self._handlers.add(handler)
             self._quotas.take(token)

@@ -1,5 +1,6 @@
 """`quartet env new`, `check` and `list`: the skeleton works at once, and each fault of an environment is found."""
 
+import asyncio
 import json
 import random
 from typing import Any
@@ -61,9 +62,41 @@ class Generous(Good):
 
 class Hangs(Good):
     async def step(self, action: str) -> StepResult:
-        import asyncio
-
         return await asyncio.get_running_loop().create_future()
+
+
+class CutOff(Good):
+    """End after two different responses; after four equal ones the episode is cut off, which the next reset shows."""
+
+    cut = False
+
+    async def reset(self, task: Task) -> Observation:
+        seen, self.given = await super().reset(task), list[str]()
+        late, self.cut = self.cut, False
+        return replace(seen, goal=f"{seen.goal} late" if late else seen.goal)
+
+    async def step(self, action: str) -> StepResult:
+        result = await super().step(action)
+        self.given.append(action)
+        ended = len({*self.given}) > 1
+        self.cut = len(self.given) == 4 and not ended
+        return replace(result, terminated=ended, truncated=self.cut)
+
+
+class Unfinished(Good):
+    """Leave a trace of every step that did not run to its end."""
+
+    running = 0
+
+    async def reset(self, task: Task) -> Observation:
+        seen = await super().reset(task)
+        return replace(seen, goal=f"{seen.goal} {self.running} steps run.") if self.running else seen
+
+    async def step(self, action: str) -> StepResult:
+        type(self).running += 1
+        await asyncio.sleep(0.001)
+        type(self).running -= 1
+        return await super().step(action)
 
 
 class Untyped(Good):
@@ -140,6 +173,8 @@ async def test_a_sound_environment_has_no_findings(monkeypatch):
     ("session", "check", "what"),
     [
         (LeaksState, "resets", "`goal` changed after an episode without a step"),
+        (CutOff, "resets", "`goal` changed after an episode of one repeated response"),
+        (Unfinished, "resets", "`goal` changed after a step that exceeded its deadline"),
         (Forgetful, "determinism", "turn 1"),
         (LeaksState, "families", "a reset changes it"),
         (Generous, "families", "only says `done` earns"),

@@ -46,6 +46,18 @@ def curious(seed: int) -> Agent:
     return act
 
 
+def stubborn(seed: int) -> Agent:
+    """Return an agent that repeats its first random choice, so that most of its episodes end at their turn limit."""
+    act, chosen = curious(seed), list[Response]()
+
+    def again(observation: Observation) -> Response:
+        if not chosen:
+            chosen.append(act(observation))
+        return chosen[0]
+
+    return again
+
+
 def repeating(responses: list[Response]) -> Agent:
     """Return an agent that gives the responses in order, whatever it sees."""
     left = iter(responses)

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Self
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from quartet import config
 from quartet.env import make_environment, make_pool, suite_families
@@ -98,6 +99,17 @@ class Subject:
             yield session
         finally:
             await self.pool.release(session, healthy=False)
+
+    @asynccontextmanager
+    async def hurried_session(self) -> AsyncIterator[RemoteEnv]:
+        """Give a session like `session`, in which every step that has to wait exceeds its deadline."""
+        limits = self._host.deadlines
+        self._host.deadlines = replace(limits, step=0.0)
+        try:
+            async with self.session() as session:
+                yield session
+        finally:
+            self._host.deadlines = limits
 
     async def play(self, session: RemoteEnv, task: Task, agent: Agent, max_turns: int | None = None) -> Played:
         """Play an episode until it ends, at most `max_turns` turns (by default the limit of the family)."""

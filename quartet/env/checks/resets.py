@@ -1,8 +1,11 @@
 """The check `resets`: a task looks the same at every reset, whatever happened in the session before."""
 
-from quartet.env.check.agents import curious
+from contextlib import suppress
+
+from quartet.env.check.agents import curious, stubborn
 from quartet.env.check.subject import Subject
 from quartet.env.checks.base import EnvCheck, Finding, Grade
+from quartet.errors import EnvError
 from quartet.types import Observation, Task
 
 ADVICE = "draw everything random from `task.seed` or `task.key`, and keep no state of earlier episodes"
@@ -11,8 +14,8 @@ MANY_SEEDS = 8
 
 
 class Resets(EnvCheck):
-    """The same task looks the same after an episode that ended, was abandoned, or was malformed, and in a new session;
-    other seeds are other tasks."""
+    """The same task looks the same after an episode that ended, was cut off, abandoned, or malformed, after a step that
+    exceeded its deadline, and in a new session; other seeds are other tasks."""
 
     async def run(self, subject: Subject) -> list[Finding]:
         found: list[Finding] = []
@@ -29,10 +32,16 @@ async def _same_task(subject: Subject, task: Task) -> list[Finding]:
         seen["an episode without a step"] = await session.reset(task)
         await subject.play(session, task, curious(0))
         seen["an episode"] = await session.reset(task)
+        await subject.play(session, task, stubborn(2))
+        seen["an episode of one repeated response"] = await session.reset(task)
         await subject.play(session, task, curious(1), max_turns=1)
         seen["an episode that was abandoned"] = await session.reset(task)
         await subject.play(session, task, lambda _: "\x00", max_turns=1)
         seen["a malformed response"] = await session.reset(task)
+    async with subject.hurried_session() as session:
+        with suppress(EnvError):  # a step that never waits has no deadline to exceed
+            await subject.play(session, task, curious(0), max_turns=1)
+        seen["a step that exceeded its deadline"] = await session.reset(task)
     async with subject.session() as session:
         seen["the start of another session"] = await session.reset(task)
     if not _shows(first):
