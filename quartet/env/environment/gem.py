@@ -1,4 +1,4 @@
-"""Games and problems of GEM (`gem-llm`), for one player."""
+"""Games and problems of GEM (`gem-llm`), for one player: a step takes one response and returns one reward."""
 
 from typing import Any
 
