@@ -132,6 +132,22 @@ def test_stages_begin_at_their_train_step():
             recipe(control={"horizon": {"name": "staged"} | broken})
 
 
+def test_stages_of_a_share_begin_at_their_train_step_and_know_the_limit_of_the_family():
+    worlds = recipe(env={"name": "worlds"}, rollout={"max_turns": 12})
+    staged = {"train_steps": [0, 10, 20], "shares": [0.05, 0.4, 1.0]}
+
+    def limits(family: str) -> list[int]:
+        task = Task(env="worlds", family=family, seed=0)
+        parts = [replace(context(train_step=step), recipe=worlds) for step in (0, 9, 10, 20)]
+        return [horizon("staged_share", part, **staged).max_turns(task) for part in parts]
+
+    assert limits("house-hard") == [1, 1, 4, 10]
+    assert limits("craft-easy") == [1, 1, 5, 12], "the limit of `craft` is 15, but rollout.max_turns is the upper bound"
+    for broken in ({"train_steps": [5]}, {"shares": [0.5, 1.0]}, {"train_steps": [0, 0], "shares": [0.5, 1.0]}):
+        with pytest.raises(ConfigError, match="ascend from 0"):
+            recipe(control={"horizon": {"name": "staged_share"} | broken})
+
+
 def test_stacked_horizons_give_the_lowest_limit_and_never_more_than_the_bound():
     staged = {"train_steps": [0, 10], "max_turns": [3, 50]}
     parts = [
