@@ -13,9 +13,8 @@ import torch
 from msgspec import Struct
 
 from benchmarks.locks.measure import ALL
-from benchmarks.locks.run import House
+from benchmarks.locks.run import House, opened
 from quartet.config import Recipe
-from quartet.ledger import Ledger
 from quartet.report.staleness import lag_histogram
 
 
@@ -60,13 +59,7 @@ def learn(recipe: Recipe, run_dir: Path) -> Learned:
 
 async def _learn(recipe: Recipe, run_dir: Path) -> Learned:
     started = time.process_time()
-    ledger = Ledger.create(run_dir, seed=recipe.seed)
-    ledger.policies.register_initial(recipe.model.path)
-    house = FullLineHouse(recipe, run_dir, ledger)
-    try:
+    async with opened(FullLineHouse, recipe, run_dir) as (house, ledger):
         curve = await house.learn()
         seconds = time.process_time() - started
         return Learned(curve=curve, lag_histogram=lag_histogram(ledger), cpu_seconds=seconds)
-    finally:
-        await house.close()
-        ledger.close()

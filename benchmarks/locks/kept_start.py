@@ -2,6 +2,7 @@
 
 import hashlib
 import inspect
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -9,25 +10,32 @@ from pathlib import Path
 import click
 import msgspec
 
-from benchmarks.locks.start import Form, make_start, start_chats, start_recipe
+from benchmarks.locks.start import Form, PlainChat, make_start, start_chats, start_recipe
+from quartet.config import Recipe
 
 MADE_BY = "made_by.json"
 """File beside the policy: settings, examples, modules and libraries that made it, with hashes or versions."""
 MODULES = (
-    *("benchmarks.locks.start", "quartet.train.linear", "quartet.train.sft"),
+    *("quartet.train.linear", "quartet.train.sft"),
     *(f"quartet.policy.{name}" for name in ("examples", "load", "make", "model", "renderer", "tokenizer")),
 )
 LIBRARIES = ("tokenizers", "torch", "transformers")
 
 
 def kept_start(folder: Path, suite: str, form: Form = "turns") -> Path:
-    """Return the initial policy for the suite and the form of prompts in `folder`, made there unless it is there.
+    """Return the initial policy for the suite and the form of prompts in `folder`, as `kept` does."""
+    chats, recipe = start_chats(suite, form), start_recipe(Path("/"))
+    return kept(folder, "benchmarks.locks.start", chats, recipe, lambda: make_start(folder, suite, form))
+
+
+def kept(folder: Path, maker: str, chats: Sequence[PlainChat], recipe: Recipe, make: Callable[[], object]) -> Path:
+    """Return the initial policy in `folder`, which the module `maker` makes there from chats unless it is there.
 
     Raises `click.ClickException` if something else made the policy: runs from another start cannot be compared.
     """
-    policy, record, made_by = folder.absolute() / "policy", folder / MADE_BY, _made_by(suite, form)
+    policy, record, made_by = folder.absolute() / "policy", folder / MADE_BY, _made_by(maker, chats, recipe)
     if not policy.exists():
-        make_start(folder, suite, form)
+        make()
         record.write_bytes(msgspec.json.format(msgspec.json.encode(made_by)))
     elif others := _others(record, made_by):
         raise click.ClickException(
@@ -37,10 +45,9 @@ def kept_start(folder: Path, suite: str, form: Form = "turns") -> Path:
     return policy
 
 
-def _made_by(suite: str, form: Form) -> dict[str, str]:
-    chats, settings = msgspec.json.encode(start_chats(suite, form)), start_recipe(Path("/")).model_dump_json().encode()
-    sources = {name: inspect.getsource(import_module(name)).encode() for name in MODULES}
-    inputs = {"examples": chats, "settings": settings} | sources
+def _made_by(maker: str, chats: Sequence[PlainChat], recipe: Recipe) -> dict[str, str]:
+    sources = {name: inspect.getsource(import_module(name)).encode() for name in (maker, *MODULES)}
+    inputs = {"examples": msgspec.json.encode(chats), "settings": recipe.model_dump_json().encode()} | sources
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in inputs.items()}
     return hashes | {name: version(name) for name in LIBRARIES}
 

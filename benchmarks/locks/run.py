@@ -2,13 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import sqlalchemy as sa
 import torch
 from msgspec import Struct
+from transformers import PreTrainedModel
 
 from benchmarks.locks.demonstrations import demonstrate
 from benchmarks.locks.measure import Measure
@@ -17,7 +19,7 @@ from quartet.engine.torch_engine import open_torch
 from quartet.env import make_environment, make_pool, suite_families
 from quartet.env.environment.locks import LOCKS
 from quartet.ledger import Ledger
-from quartet.ledger.results import success_rate
+from quartet.ledger.results import Results, success_rate
 from quartet.ledger.schema import TrajectoryKind, rollouts, trajectories
 from quartet.manager.evaluation import admit_evaluation
 from quartet.manager.manager import DataManager
@@ -36,6 +38,7 @@ EPISODES_PER_FAMILY = 16
 """Episodes per family of the final evaluation."""
 MEASURES = 12
 """Number of points of the success curve, besides the first and the last."""
+AnyHouse = TypeVar("AnyHouse", bound="House")
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -74,16 +77,16 @@ def evaluate(recipe: Recipe, run_dir: Path) -> dict[str, float]:
 
 
 async def _evaluate(recipe: Recipe, run_dir: Path) -> dict[str, float]:
-    async with _opened(recipe, run_dir) as (house, _):
-        return await house.evaluate()
+    async with opened(House, recipe, run_dir) as (house, _):
+        return by_difficulty(await house.evaluate())
 
 
 @asynccontextmanager
-async def _opened(recipe: Recipe, run_dir: Path) -> AsyncIterator[tuple["House", Ledger]]:
-    """Yield the modules and the ledger of a new run, and close them at the end."""
+async def opened(kind: type[AnyHouse], recipe: Recipe, run_dir: Path) -> AsyncIterator[tuple[AnyHouse, Ledger]]:
+    """Yield the modules, of this class, and the ledger of a new run, and close them at the end."""
     ledger = Ledger.create(run_dir, seed=recipe.seed)
     ledger.policies.register_initial(recipe.model.path)
-    house = House(recipe, run_dir, ledger)
+    house = kind(recipe, run_dir, ledger)
     try:
         yield house, ledger
     finally:
@@ -93,12 +96,12 @@ async def _opened(recipe: Recipe, run_dir: Path) -> AsyncIterator[tuple["House",
 
 async def _run(recipe: Recipe, run_dir: Path, budget_tokens: int, demonstrations: bool) -> Result:
     started = time.process_time()
-    async with _opened(recipe, run_dir) as (house, ledger):
+    async with opened(House, recipe, run_dir) as (house, ledger):
         if demonstrations:
             await house.fill_pool()
         curve = await house.train(budget_tokens)
         ledger.groups.cancel_unfinished()  # rollouts that were admitted for a further phase
-        success = await house.evaluate()
+        success = by_difficulty(await house.evaluate())
         totals = run_totals(ledger)
         return Result(
             curve=curve,
@@ -111,6 +114,14 @@ async def _run(recipe: Recipe, run_dir: Path, budget_tokens: int, demonstrations
             train_steps=ledger.batches.train_step(),
             cpu_seconds=time.process_time() - started,
         )
+
+
+def by_difficulty(results: Results) -> dict[str, float]:
+    """Return the success rate on locks by difficulty, and of `all`."""
+    groups = {"all": dict(results)}
+    for family, result in results.items():
+        groups.setdefault(LOCKS[family].difficulty, {})[family] = result
+    return {difficulty: success_rate(of_families) or 0.0 for difficulty, of_families in groups.items()}
 
 
 def borrowed_turns(ledger: Ledger) -> int:
@@ -135,8 +146,12 @@ class House:
         presence = Presence(ledger.modules, "worker")
         self._worker = RolloutWorker(recipe, ledger, models, self._pool, self._recorder, presence)
         self._trainer = Trainer(recipe, ledger, run_dir, self._recorder, Presence(ledger.modules, "trainer"))
-        families, loop = suite_families(recipe.env), loop_of(recipe)
-        self._measure = Measure(families, recipe.evaluation.first_seed, self._tokenizer, loop)
+        self._measure = self.measure()
+
+    def measure(self) -> Callable[[PreTrainedModel], dict[str, float]]:
+        """Return the function of a policy that gives a point of the success curve."""
+        families, loop = suite_families(self._recipe.env), loop_of(self._recipe)
+        return Measure(families, self._recipe.evaluation.first_seed, self._tokenizer, loop)
 
     async def fill_pool(self) -> None:
         """Store the expert's successes in the success pool."""
@@ -161,8 +176,8 @@ class House:
             if tokens - curve[-1][0] >= budget_tokens / MEASURES:
                 curve.append((tokens, self._measure(self._trainer.model)))
 
-    async def evaluate(self) -> dict[str, float]:
-        """Run held-out episodes of every family at the training temperature; return the success rate by difficulty."""
+    async def evaluate(self) -> Results:
+        """Run held-out episodes of every family at the training temperature; return the results by family."""
         names, first_seed = make_environment(self._recipe.env).families(), self._recipe.evaluation.first_seed
         self._ledger.enter_phase("evaluating")
         admit_evaluation(
@@ -174,11 +189,7 @@ class House:
             tag="end",
         )
         await self._roll_out()
-        results = self._ledger.evaluations.results("end")
-        by_difficulty = {"all": results}
-        for family, result in results.items():
-            by_difficulty.setdefault(LOCKS[family].difficulty, {})[family] = result
-        return {difficulty: success_rate(of_families) or 0.0 for difficulty, of_families in by_difficulty.items()}
+        return self._ledger.evaluations.results("end")
 
     async def close(self) -> None:
         await self._pool.close()

@@ -4,9 +4,9 @@
     python -m benchmarks.strategies --method vade --json    # run one; it replaces its file of raw results
     python -m benchmarks.strategies --method best_locks_tuning --seeds 0-4 --results /tmp/tuning
 
-A method is compared with plain GRPO on a suite of the environment `locks`, or on a table of probabilities, with paired
-seeds. The seeds 0 to 4 are for tuning and are never published. Results depend on seeds and tokens, not on the machine's
-speed. Experiments in a browser are described in their files.
+A method is compared with plain GRPO on a suite of the environment `locks`, on the environment `worlds`, or on a table
+of probabilities, with paired seeds. The seeds 0 to 4 are for tuning and are never published. Results depend on seeds
+and tokens, not on the machine's speed. Experiments in a browser are described in their files.
 """
 
 import json
@@ -19,7 +19,6 @@ import click
 from benchmarks.learning_experiments import find
 from benchmarks.learning_experiments.base import Experiment
 from benchmarks.learning_experiments.runner import measure, seed_range
-from benchmarks.locks.kept_start import kept_start
 from benchmarks.raw_results import results_option
 from benchmarks.strategies import IN_A_BROWSER, NAMES, TUNING
 from benchmarks.strategies.base import Strategy
@@ -60,11 +59,10 @@ def main(names: Sequence[str], seeds: str, jobs: int, starts: Path | None, resul
 
 
 def _initial_policies(experiments: Iterable[type[Experiment]], folder: Path) -> dict[type[Experiment], list[str]]:
-    """Return the setting of the initial policy of each experiment on `locks`; a table of probabilities has none."""
+    """Return the setting of the initial policy of each experiment on `locks` or `worlds`; a table of probabilities has
+    none."""
     return {
-        one: [f"model.path={kept_start(folder / _start_name(one), one.suite, one.form)}"]
-        for one in experiments
-        if issubclass(one, Strategy)
+        one: [f"model.path={one.start(folder / _start_name(one))}"] for one in experiments if issubclass(one, Strategy)
     }
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
+from benchmarks.locks.kept_start import kept_start
 from benchmarks.locks.run import Result, run
 from benchmarks.locks.start import Form
 from benchmarks.locks.statistics import area
@@ -33,6 +34,11 @@ class Strategy(Experiment):
     form: ClassVar[Form] = "turns"
     """Prompts that the initial policy reads."""
     budget_tokens = 20_000
+
+    @classmethod
+    def start(cls, folder: Path) -> Path:
+        """Return the initial policy of all runs in `folder`, made there unless it is there."""
+        return kept_start(folder, cls.suite, cls.form)
 
     def run(self, settings: Settings, seed: int) -> Measured:
         recipe = grpo_with([*settings, f"env.suite={self.suite}", f"seed={seed}"])

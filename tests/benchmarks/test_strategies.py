@@ -13,11 +13,13 @@ from benchmarks.learning_experiments.report import Run
 from benchmarks.learning_experiments.table import TablePolicy
 from benchmarks.learning_experiments.two_answers import TwoAnswers
 from benchmarks.learning_experiments.world import WorldPolicy
+from benchmarks.locks import run as locks_run
 from benchmarks.locks.run import run
 from benchmarks.locks.start import chats_of
 from benchmarks.locks.variants import grpo_with
 from benchmarks.raw_results import RawResults
 from benchmarks.strategies import NAMES, TUNING
+from benchmarks.strategies.base import Strategy
 from benchmarks.strategies.best_locks import LOWEST_SUCCESS
 from benchmarks.strategies.best_miniwob import Main as InTheBrowser
 from benchmarks.strategies.best_miniwob import mean_success
@@ -26,6 +28,7 @@ from benchmarks.strategies.ettrl import label_is_right
 from benchmarks.strategies.ro_recomp_length import Lengths
 from benchmarks.strategies.table import Manager
 from benchmarks.strategies.views import result, summary
+from benchmarks.worlds import start as worlds_start
 from quartet.ledger import Ledger
 from quartet.policy.make import make_policy
 from quartet.recipe.file import load_recipe
@@ -90,6 +93,23 @@ def test_a_run_measures_every_figure_and_presses_cost_two_tokens(untrained: str)
     assert set(measured.figures) == set(experiment.figures)
     assert measured.tokens == 600
     assert 2 * measured.figures["environment_steps"] >= 600, "every press is a step"
+
+
+@pytest.mark.slow
+def test_a_run_on_worlds_measures_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """With a start of one step, which makes no move of use, and one episode of every family at the end."""
+    monkeypatch.setattr(worlds_start, "STEPS", 1)
+    monkeypatch.setattr(worlds_start, "TASKS_PER_FAMILY", 2)
+    monkeypatch.setattr(locks_run, "EPISODES_PER_FAMILY", 1)
+    experiment = find("scaling_inter_worlds", "strategies")()
+    experiment.budget_tokens = 300
+    assert isinstance(experiment, Strategy)
+    start = experiment.start(tmp_path / "worlds")
+    measured = experiment.run([*experiment.settings("short"), f"model.path={start}"], 0)
+    assert set(measured.figures) == set(experiment.figures)
+    assert measured.tokens == 300
+    assert measured.figures["environment_steps"] > 0
+    assert measured.figures["end"] == 0.0
 
 
 @pytest.mark.slow

@@ -1,0 +1,1 @@
+"""Runs on the environment `worlds`: the initial policy, and one run."""
