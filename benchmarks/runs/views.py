@@ -99,10 +99,11 @@ def _families_table(runs: dict[int, Summary]) -> str:
 
 
 def _runs(file: Path) -> dict[tuple[str, ...], dict[int, Summary]]:
-    """Return the runs by their settings, in the order in which these were first measured, and then by seed."""
+    """Return the runs by their settings, those measured last at the end, and then by seed."""
     found: dict[tuple[str, ...], dict[int, Summary]] = {}
     for key, run in RawResults(file, Summary).read():
-        found.setdefault(tuple(key["settings"]), {})[key["seed"]] = run
+        settings = tuple(key["settings"])
+        found[settings] = found.pop(settings, {}) | {key["seed"]: run}
     return {settings: dict(sorted(of_seed.items())) for settings, of_seed in found.items()}
 
 

@@ -21,7 +21,7 @@ from quartet.ledger.evaluations import EpisodeRewards
 from quartet.recipe.file import load_recipe
 from quartet.terminal.say import say
 
-from .evaluated import HOW, evaluated, policy_folder
+from .evaluated import evaluated, policy_folder
 from .leaderboard import shown
 from .ratings import Rating, rate
 
@@ -92,12 +92,9 @@ def tables(rated: Sequence[Rating], games: Sequence[Games]) -> str:
 @click.argument("policies", nargs=-1, required=True)
 @click.option("--recipe", type=RecipeName(), default=Path("pennies"), show_default=True, help="Game for two policies.")
 @SET
-@HOW
 @click.option("--folder", type=click.Path(path_type=Path), default=Path("runs/arena"), show_default=True)
 @JSON
-def main(
-    policies: Sequence[str], recipe: Path, overrides: tuple[str, ...], how: str, folder: Path, as_json: bool
-) -> None:
+def main(policies: Sequence[str], recipe: Path, overrides: tuple[str, ...], folder: Path, as_json: bool) -> None:
     """Let POLICIES (folders, runs, or names of policies) play against each other, and rate them."""
     if len(set(policies)) < max(len(policies), 2):
         raise ConfigError(f"an arena needs at least two different policies, not {', '.join(policies)}", "name more")
@@ -106,7 +103,7 @@ def main(
     games: list[Games] = []
     for number, (first, second) in enumerate(permutations(policies, 2)):
         pair = pair_recipe(game, folders[first], folders[second])
-        episodes = evaluated(pair, folders[first], folder / f"pair-{number}", how)
+        episodes = evaluated(pair, folders[first], folder / f"pair-{number}")
         games.append(counted(first, second, episodes))
         say(f"{first} against {second}: {games[-1].wins} to {games[-1].losses}", err=True)
     rated = ratings(policies, games)

@@ -3,21 +3,12 @@
 from contextlib import closing
 from pathlib import Path
 
-import click
-
 from quartet.config import Recipe
+from quartet.errors import SetupError
 from quartet.ledger import Ledger
 from quartet.ledger.database import has_database
 from quartet.ledger.evaluations import EpisodeRewards
 from quartet.runtime.run import evaluate_policy
-
-HOW = click.option(
-    "--how",
-    type=click.Choice(["greedy", "sampled"]),
-    default="sampled",
-    show_default=True,
-    help="Episodes that count: of the most likely tokens, or at the training temperature.",
-)
 
 
 def policy_folder(path: Path) -> Path:
@@ -28,8 +19,15 @@ def policy_folder(path: Path) -> Path:
         return Path(ledger.policies.latest().path)
 
 
-def evaluated(recipe: Recipe, policy: Path, folder: Path, how: str) -> list[EpisodeRewards]:
-    """Evaluate a policy on the held-out tasks of a recipe into `folder`, and return the rewards of each episode."""
+def evaluated(recipe: Recipe, policy: Path, folder: Path, how: str = "sampled") -> list[EpisodeRewards]:
+    """Evaluate a policy on the held-out tasks of a recipe into `folder`, and return the rewards of each episode of the
+    kind `how` ("greedy" or "sampled").
+
+    Raise `SetupError` if no episode has a result.
+    """
     evaluate_policy(recipe, policy_folder(policy), folder, quiet=True)
     with closing(Ledger.view(folder)) as ledger:
-        return ledger.evaluations.rewards(f"eval/{how}")
+        episodes = ledger.evaluations.rewards(f"eval/{how}")
+    if not episodes:
+        raise SetupError(f"no episode of {policy} has a result", f"read the logs in {folder}")
+    return episodes

@@ -16,13 +16,12 @@ import msgspec
 
 from quartet.cli.eval import evaluation_name
 from quartet.cli.parameters import JSON, SET, PolicyOrRun
-from quartet.errors import SetupError
 from quartet.ledger.evaluations import EpisodeRewards
 from quartet.recipe.file import load_recipe
 from quartet.report.comparison.intervals import Interval, interval
 from quartet.terminal.say import say
 
-from .evaluated import HOW, evaluated
+from .evaluated import evaluated
 from .players import PLAYERS, episodes_of
 
 RECIPE = Path(__file__).with_name("recipe.toml")
@@ -38,12 +37,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def entry(policy: str, episodes: Sequence[EpisodeRewards]) -> Entry:
-    """Return the line of a policy. Raise `SetupError` if no episode has a result."""
+    """Return the line of a policy."""
     scores: dict[str, list[float]] = {}
     for episode in episodes:
         scores.setdefault(episode.family, []).extend(100 * reward for reward in episode.by_policy.values())
-    if not scores:
-        raise SetupError(f"no episode of {policy} has a result", "read the logs in the evaluation's folder")
     games = {game: interval(of_game) for game, of_game in sorted(scores.items())}
     return Entry(policy=policy, games=games, mean=_mean(games))
 
@@ -79,7 +76,13 @@ def shown(value: Interval) -> str:
 @click.command()
 @click.argument("policies", nargs=-1, required=True)
 @SET
-@HOW
+@click.option(
+    "--how",
+    type=click.Choice(["greedy", "sampled"]),
+    default="sampled",
+    show_default=True,
+    help="Episodes that count: of the most likely tokens, or at the training temperature.",
+)
 @click.option("--folder", type=click.Path(path_type=Path), default=Path("runs/leaderboard"), show_default=True)
 @JSON
 def main(policies: Sequence[str], overrides: tuple[str, ...], how: str, folder: Path, as_json: bool) -> None:

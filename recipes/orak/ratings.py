@@ -30,7 +30,7 @@ def rate(players: Sequence[str], points: Matrix) -> list[Rating]:
     """Return the ratings, highest first, with 95 % intervals.
 
     `points[i][j]` are the points of player `i` against `j`: wins, and half of the draws. The intervals are from the
-    Fisher information at the estimate, in which a draw counts as a game of its own, so that they are slightly wide.
+    Fisher information at the estimate, in which a draw counts as half a win, so that many draws make them too wide.
     """
     won = np.array(points, dtype=float)
     played = won + won.T

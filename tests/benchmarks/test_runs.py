@@ -66,8 +66,9 @@ def test_runs_with_other_settings_have_tables_of_their_own(tmp_path: Path):
     assert before.startswith("As the recipe is:\n\n| seed |")
     assert "80.0 % (55.2 to 104.8)" in before
     assert after.splitlines()[-1].startswith("| 10 | 25.0 % | 50.0 %")
-    assert mean(file) == "50.0 %"
     assert families_table(file).endswith("| easy | 50 | 100 |\n| hard | 0 | 0 |")
+    assert mean(file) == "50.0 %"
+    assert mean(stored(tmp_path, [0.7, 0.8, 0.9])) == "80.0 % (55.2 to 104.8)", "those measured last"
 
 
 def test_families_are_sorted_by_success_after_training(tmp_path: Path):

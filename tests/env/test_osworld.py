@@ -147,7 +147,8 @@ async def play(pool: EnvPool, family: str, *actions: str) -> StepResult:
 
 
 def test_infeasible_tasks_are_a_category_of_their_own(tmp_path: Path) -> None:
-    assert family_categories(settings(tmp_path)) == {"feasible": {"say", "either"}, "infeasible": {"impossible"}}
+    categories = {"feasible": {"say", "either", "filled"}, "infeasible": {"impossible", "never", "until"}}
+    assert family_categories(settings(tmp_path)) == categories
 
 
 async def test_a_task_is_set_up_observed_and_judged(guest: GuestServer, pool: EnvPool) -> None:

@@ -8,8 +8,9 @@
 | `house-easy`, `house-hard` | carry a thing to another room, as in BabyAI | 3, 7 | 10 |
 | `lab-easy`, `lab-hard` | prepare a substance and measure it, as in SciWorld | 4, 7 | 15 |
 
-Turn limits are half of AgentGym-RL's. Every page shows all that the next right move depends on, but for one exception:
-a document of `search` does not say whether an earlier one led to it.
+Turn limits are half of AgentGym-RL's. A page shows all that the next right move depends on, with two exceptions: a
+document of `search` does not say whether an earlier one led to it, and in `house` a thing that was put down in another
+room is not shown.
 """
 
 import random
