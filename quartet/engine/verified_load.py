@@ -31,8 +31,8 @@ before cause 0.13 and more in a small policy that learns."""
 
 
 def verify(model: PreTrainedModel, folder: Path) -> float | None:
-    """Score the canary with `model` and return the largest difference, in nats, from the log-probs that the trainer
-    stored with the weights; None if the folder has no canary.
+    """Score the canary with `model` and return its gap (`Canary.gap`) to the log-probs that the trainer stored with the
+    weights, in nats; None if the folder has no canary.
 
     Raises `CheckpointError` if the difference is too large, for instance because the model has other weights.
     """

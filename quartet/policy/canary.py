@@ -91,17 +91,26 @@ class Canary(NamedTuple):
 
         The scores of a sequence may end early, as with a server whose context is smaller. With `reduced`, for scores of
         a model in bfloat16 or float16, return the root mean square of the differences: rounding moves a few tokens far,
-        and wrong weights move most tokens. Rounding also grows with the logits, so the difference of a token that is
-        less likely than `LIKELY_NATS` is divided by its log-prob's multiple of that.
+        and wrong weights move most tokens. Of tokens behind the screenshot and all others it is the larger one, because
+        a wrong vision tower moves only the former. Rounding also grows with the logits, so the difference of a token
+        that is less likely than `LIKELY_NATS` is divided by its log-prob's multiple of that.
         """
-        pairs = [*zip(self.logprobs, scores, strict=True)]
+        texts = [(stored[: len(scored)], scored) for stored, scored in zip(self.logprobs, scores, strict=True)]
+        stored, scored = (torch.cat(parts) for parts in zip(*texts, strict=True))
+        pairs = [(stored, scored)]
         if self.behind_screenshot is not None and behind_screenshot is not None:
-            pairs.append((self.behind_screenshot, behind_screenshot))
-        stored, scored = (torch.cat(parts) for parts in zip(*((a[: len(b)], b) for a, b in pairs), strict=True))
-        differences = (stored - scored).abs()
-        if not reduced:
-            return float(differences.max())
-        return float((differences / (stored.abs() / LIKELY_NATS).clamp(min=1)).square().mean().sqrt())
+            pairs.append((self.behind_screenshot[: len(behind_screenshot)], behind_screenshot))
+        measure = _root_mean_square if reduced else _largest
+        return float(torch.stack([measure(stored, scored) for stored, scored in pairs]).max())
+
+
+def _largest(stored: torch.Tensor, scored: torch.Tensor) -> torch.Tensor:
+    return (stored - scored).abs().max()
+
+
+def _root_mean_square(stored: torch.Tensor, scored: torch.Tensor) -> torch.Tensor:
+    """Return the root mean square of the differences, in which those of unlikely tokens count less."""
+    return ((stored - scored) / (stored.abs() / LIKELY_NATS).clamp(min=1)).square().mean().sqrt()
 
 
 def has_canary(folder: str | Path) -> bool:

@@ -181,7 +181,7 @@ async def test_nan_equals_nan(monkeypatch):
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
-        (True, 1.0, False),
+        (True, 1.0, True),
         ({"a": 1.0}, {"a": 1.0 + 1e-7}, True),
         ({"a": 1.0}, {"b": 1.0}, False),
         ([1.0], [1.0, 2.0], False),

@@ -38,6 +38,15 @@ def test_the_gap_in_bfloat16_is_a_root_mean_square_in_which_unlikely_tokens_coun
     assert canary.gap([likely]) == pytest.approx(0.2)
     assert canary.gap([likely], reduced=True) == pytest.approx(0.2 / 2)
     assert math.isnan(canary.gap([torch.tensor([-1.0, float("nan"), -20.0, -1.0])], reduced=True))
+    assert math.isnan(canary.gap([torch.tensor([-1.0, float("nan"), -20.0, -1.0])]))
+
+
+def test_a_wrong_vision_tower_counts_as_much_as_wrong_texts() -> None:
+    """Four tokens behind the screenshot are not diluted by the many without it."""
+    right, seen = torch.full((400,), -1.0), torch.full((4,), -1.0)
+    canary = Canary([list(range(401))], [right], seen)
+    assert canary.gap([right], seen - 0.2, reduced=True) == pytest.approx(0.2)
+    assert canary.gap([right - 0.1], seen, reduced=True) == pytest.approx(0.1)
 
 
 def test_stored_numbers_are_log_probs(policy: LoadedPolicy, tmp_path: Path):

@@ -57,4 +57,6 @@ async def settled(guest: Guest, seconds: float) -> tuple[bytes, str]:
             tree = await guest.accessibility()
             if windows_and_nodes(tree)[0] == windows:
                 break
+    else:  # the tree has to be of the last picture
+        tree = await guest.accessibility()
     return picture, tree

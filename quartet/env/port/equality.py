@@ -23,11 +23,10 @@ def equal(one: Any, other: Any, tolerance: float) -> bool:
     (True, True)
     """
     match one, other:
-        case (bool(), _) | (_, bool()):
-            return one is other
         case (int() | float(), int() | float()):
-            both_nan = math.isnan(one) and math.isnan(other)
-            return one == other or both_nan or math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance)
+            both_nan = one != one and other != other
+            near = tolerance > 0 and math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance)
+            return one == other or both_nan or near
         case str(), str():
             return one == other or (tolerance > 0 and _equal_texts(one, other, tolerance))
         case Struct(), Struct():

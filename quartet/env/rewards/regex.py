@@ -17,8 +17,8 @@ class Regex(Reward):
         pattern: str
         """Regular expression of Python."""
         response_seconds: PositiveFloat = 1.0
-        """Maximum processor time of one match; a response that needs more is wrong. Lower than `timeout_seconds`, whose
-        excess is an error."""
+        """Maximum processor time of one match; a response that needs more is wrong. Set `timeout_seconds`, whose excess
+        is an error, to several times this, since it counts seconds of the clock."""
 
     settings: Settings
 

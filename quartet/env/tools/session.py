@@ -79,7 +79,7 @@ class ToolSession:
         if any(isinstance(one, ToolCall) for one in actions):
             return await self.act(actions)
         if refused := refused_call(action):
-            return await self._unanswered(refused.observation, refused.actions)
+            return await self._unended(refused)
         return await self._answer(action, Text(text=action))
 
     async def act(self, actions: Sequence[Action]) -> StepResult:
@@ -100,7 +100,7 @@ class ToolSession:
             records.append(taken(action, error))
         unread = any(record.outcome is not Outcome.DONE for record in records) and not messages
         seen = Observation(goal="", text="", messages=messages, error=USAGE if unread else "")
-        return await self._unanswered(seen, records)
+        return await self._unended(StepResult(observation=seen, reward=0.0, terminated=False, actions=records))
 
     async def close(self) -> None:
         server, self._server = self._server, None
@@ -117,14 +117,12 @@ class ToolSession:
     async def _answer(self, answer: str, action: Action) -> StepResult:
         """Score the answer, and add the reward that the server reports."""
         result = await self._answers.step(answer)
-        if result.terminated:
-            result = await self._rewarded(result)
+        result = await (self._rewarded(result) if result.terminated else self._unended(result))
         return replace(result, actions=[TakenAction(action=action, canonical=answer)])
 
-    async def _unanswered(self, seen: Observation, records: list[TakenAction]) -> StepResult:
-        """Return the result of a turn without an answer. The last turn ends the episode with the server's reward."""
+    async def _unended(self, result: StepResult) -> StepResult:
+        """Count a turn without the final answer. The last one ends the episode with the server's reward."""
         self._turns += 1
-        result = StepResult(observation=seen, reward=0.0, terminated=False, actions=records)
         if not self._reward_tool or self._turns < self._turn_limit:
             return result
         return await self._rewarded(replace(result, truncated=True))

@@ -21,7 +21,7 @@ def numerics(facts: Facts) -> Iterator[Alarm]:
         precise = facts.recipe.engine.dtype == "float32"
         yield Alarm(
             kind="gap",
-            what=f"engine and trainer, with the same weights, differ by up to {gap:.3f} nats per token",
+            what=f"engine and trainer, with the same weights, differ by {gap:.3f} nats",
             advice="see 'Engine and trainer disagree' in docs/troubleshooting.md"
             if precise
             else "set engine.dtype = 'float32'; the setting may be changed at --resume",
