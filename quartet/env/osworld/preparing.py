@@ -63,12 +63,12 @@ class Execute(Verb, frozen=True):
 
     command: Command
     shell: bool = False
-    until: Until = Until()
+    until: Until | None = None
 
     async def run(self, guest: Guest, placeholders: Placeholders) -> None:
         command = placeholders.fill(self.command)
         result = await guest.execute(command, shell=self.shell)
-        while not self.until.holds(result):
+        while self.until is not None and not self.until.holds(result):
             await asyncio.sleep(UNTIL_PROBE_SECONDS)
             result = await guest.execute(command, shell=self.shell)
 
