@@ -45,7 +45,7 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{% if message['role'] == 'assistant' %}"
     "<|assistant|>{% generation %}{{ message['content'] }}<|end|>{% endgeneration %}"
-    "{% elif message['role'] in ('user', 'system', 'tool') %}"
+    "{% elif message['role'] in ('user', 'system') %}"
     "<|user|>{{ message['content'] }}<|end|>"
     "{% else %}{{ raise_exception('unknown role ' + message['role']) }}{% endif %}"
     "{% endfor %}"

@@ -15,7 +15,9 @@ import click
 
 from quartet.env.dataset.prompt import Prompts
 from quartet.env.environment.tools import write_call
+from quartet.files.whole_folder import CHECKSUMS
 from quartet.policy.make import make_policy
+from quartet.policy.tokenizer_files import load_tokenizer
 from quartet.recipe.file import load_recipe
 from quartet.terminal.say import say
 from quartet.train.sft import run_sft
@@ -60,6 +62,14 @@ def chats(prompts: Prompts) -> Iterator[list[dict[str, str]]]:
             yield chat(name, seed, prompts)
 
 
+def read_results(policy: Path) -> None:
+    """Let the chat template of a policy show the results of tools as it shows a user's messages."""
+    tokenizer = load_tokenizer(policy)
+    tokenizer.chat_template = tokenizer.chat_template.replace("'system')", "'system', 'tool')")
+    tokenizer.save_pretrained(policy)
+    (policy / CHECKSUMS).unlink()  # an intended change
+
+
 @click.command()
 @click.option("--output", type=click.Path(path_type=Path), default=HERE / "policy", show_default=True)
 def main(output: Path) -> None:
@@ -72,6 +82,7 @@ def main(output: Path) -> None:
         data.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in shown))
         texts = [message["content"] for messages in shown for message in messages]
         make_policy(texts, untrained, vocab_size=1024, hidden_size=32, num_layers=2, num_heads=2, seed=0)
+        read_results(untrained)
         changes = {"model.path": str(untrained), "sft.data": str(data), "sft.output": str(output)}
         changes |= {f"sft.{name}": value for name, value in SFT.items()}
         recipe = load_recipe(HERE / "recipe.toml", [f"{name}={json.dumps(value)}" for name, value in changes.items()])

@@ -41,7 +41,7 @@ class SlidingHistory(History):
         return prompt
 
     def chats(self, turns: Sequence[Turn]) -> list[list[Message]]:
-        """Return one conversation, or one per turn if texts are left out."""
+        """Return one conversation, or one per turn with `texts`, since a later prompt may leave texts out."""
         if self.settings.texts is None:
             return super().chats(turns)
         return [self._chat(turns[: place + 1], self.settings.texts) for place in range(len(turns))]
