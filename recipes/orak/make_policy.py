@@ -65,7 +65,7 @@ def chats(prompts: Prompts) -> Iterator[list[dict[str, str]]]:
 def read_results(policy: Path) -> None:
     """Let the chat template of a policy show the results of tools as it shows a user's messages."""
     tokenizer = load_tokenizer(policy)
-    tokenizer.chat_template = tokenizer.chat_template.replace("'system')", "'system', 'tool')")
+    tokenizer.chat_template = str(tokenizer.chat_template).replace("'system')", "'system', 'tool')")
     tokenizer.save_pretrained(policy)
     (policy / CHECKSUMS).unlink()  # an intended change
 
