@@ -104,10 +104,11 @@ def starvation_advice(run_dir: Path, dropped_groups: dict[str, int]) -> str:
     frequent drop reason of the run's groups."""
     more = "see 'Starved' in docs/troubleshooting.md"
     with closing(Ledger.open(run_dir)) as ledger:
-        newest = ledger.policies.latest().version
-        refused = [event.fields for event in ledger.events() if event.kind == "policy_refused"]
-    if refused and refused[-1]["version"] == newest:
-        return f"the engine rejected the newest policy: {refused[-1]['error']}; {more}"
+        newest = ledger.policies.latest()
+        refusals = [event.fields for event in ledger.events() if event.kind == "policy_refused"]
+    for refused in refusals:
+        if (refused.get("policy", newest.name), refused["version"]) == (newest.name, newest.version):
+            return f"the engine rejected the newest policy: {refused['error']}; {more}"
     if not dropped_groups:
         return f"no group was dropped: rollouts are too slow, or fail; {more}"
     reason = max(dropped_groups, key=lambda one: dropped_groups[one])
