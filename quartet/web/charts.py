@@ -84,7 +84,7 @@ CHARTS = (
         curves=(
             Curve("train/gap_k1_nats", "engine − trainer"),
             Curve("train/gap_k3_nats", "k3 estimate"),
-            Curve("engine/canary_gap_nats", "canary, largest", "max"),
+            Curve("engine/canary_gap_nats", "canary gap", "max"),
         ),
     ),
     Chart(
