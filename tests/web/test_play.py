@@ -213,6 +213,23 @@ async def test_what_is_no_action_is_not_sent(browser):
 
 @pytest.mark.browser
 @pytest.mark.asyncio(loop_scope="module")
+async def test_text_written_while_an_action_is_applied_stays_in_the_field(browser):
+    with served(SCREENS, "halves") as address:
+        async with opened(browser, address) as page:
+            field = page.get_by_role("textbox", name="Action")
+            await field.fill("wait 2")
+            await field.press("Enter")
+            await field.fill("move (1,1)")
+            await expect(page.locator("[data-waiting]")).to_be_visible()
+            await expect(sent(page)).to_contain_text("wait 2")
+            await expect(field).to_have_value("move (1,1)")
+            await field.press("Enter")
+            await expect(sent(page)).to_contain_text("move (1,1)")
+            await expect(field).to_have_value("")
+
+
+@pytest.mark.browser
+@pytest.mark.asyncio(loop_scope="module")
 async def test_the_page_works_without_its_script_on_a_phone_and_is_accessible(browser):
     view = {"viewport": {"width": 360, "height": 740}}
     with served(SCREENS, "halves") as address:

@@ -29,9 +29,12 @@
     const [main, held] = [find("main"), document.activeElement];
     const [wasScreen, id] = [held?.matches("[data-screen]"), held?.id];
     const gesture = find("[data-gesture]")?.value;
+    const written = find("#action")?.value;
     main.replaceChildren(...shown.childNodes);
     document.title = fresh.title;
     if (gesture && find("[data-gesture]")) find("[data-gesture]").value = gesture;
+    // What was written while this action was on its way is the next action.
+    if (written && written !== fields.action && find("#action")) find("#action").value = written;
     (wasScreen ? find("[data-screen]") : id && document.getElementById(id))?.focus({ preventScroll: true });
   }
 
