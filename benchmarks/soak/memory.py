@@ -1,47 +1,39 @@
-"""Growth of memory between two kills, in megabytes per thousand episodes."""
+"""Growth of memory while nothing is killed, in megabytes per thousand episodes."""
 
 import statistics
-from collections import defaultdict
 
 MIN_SAMPLES, MIN_EPISODES = 4, 100
-"""Minimum number of samples in the second half of a life, and of episodes between them, for a slope."""
+"""Minimum number of samples for a slope, and of episodes between them."""
 MAX_MEGABYTES_PER_1000_EPISODES = 50.0
 """Largest slope that counts as flat. The 6,000 rollouts of the recipe `miniwob` then add at most 300 MB."""
 
 
 class Growth:
-    """Samples of the memory of one role, such as the browser. A kill begins another life of it."""
+    """Samples of the memory of one role, such as the browser."""
 
     def __init__(self) -> None:
-        self._lives: dict[int, list[tuple[int, float]]] = defaultdict(list)
-        self._life = 0
-
-    def kill(self) -> None:
-        """Begin another life."""
-        self._life += 1
+        self._samples: list[tuple[int, float]] = []
 
     def add(self, episode: int, megabytes: float) -> None:
         """Add a sample."""
-        self._lives[self._life].append((episode, megabytes))
+        self._samples.append((episode, megabytes))
 
-    def slope(self) -> float | None:
-        """Return the median slope over the lives; None if all lives are too short.
+    def slope(self, first: int) -> float | None:
+        """Return the slope from the episode `first` on; None if too few samples are left.
 
-        The first half of a life is left out: pages, caches and heaps are filled in it.
+        A browser whose heaps and caches are still being filled grows in any case, so the first episode is later.
         """
-        slopes = []
-        for samples in self._lives.values():
-            late = samples[len(samples) // 2 :]
-            if len(late) >= MIN_SAMPLES and late[-1][0] - late[0][0] >= MIN_EPISODES:
-                episodes, sizes = zip(*late, strict=True)
-                slopes.append(1000 * statistics.linear_regression(episodes, sizes).slope)
-        return round(statistics.median(slopes), 2) if slopes else None
+        late = [sample for sample in self._samples if sample[0] >= first]
+        if len(late) < MIN_SAMPLES or late[-1][0] - late[0][0] < MIN_EPISODES:
+            return None
+        episodes, sizes = zip(*late, strict=True)
+        return round(1000 * statistics.linear_regression(episodes, sizes).slope, 2)
 
-    def flat(self) -> bool:
+    def flat(self, first: int) -> bool:
         """Return whether the slope is within the bound, or unknown."""
-        slope = self.slope()
+        slope = self.slope(first)
         return slope is None or slope <= MAX_MEGABYTES_PER_1000_EPISODES
 
     def largest(self) -> float:
         """Return the largest sample."""
-        return round(max((size for samples in self._lives.values() for _, size in samples), default=0.0), 1)
+        return round(max((size for _, size in self._samples), default=0.0), 1)

@@ -118,6 +118,10 @@ class Page:
         answer = await self.session.call("Page.captureScreenshot", format="jpeg", quality=80)
         return base64.b64decode(answer["data"])
 
+    async def collect_garbage(self) -> None:
+        """Free the objects that the page's scripts, and those of its former documents, no longer reach."""
+        await self.session.call("HeapProfiler.collectGarbage")
+
     def center_pointer(self) -> None:
         """Set the position for gestures without a place to the middle of the page, where an X server's pointer
         begins."""

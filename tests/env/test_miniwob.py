@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from quartet import config
+from quartet.env.miniwob import env as miniwob
 from quartet.env.miniwob.env import MiniWobPool, MiniWobSession
 from quartet.env.miniwob.suite import SUITES
 from quartet.errors import EnvError
@@ -142,6 +143,24 @@ async def test_a_popup_covers_what_lies_below(session: MiniWobSession) -> None:
     assert (await session.step('type Username [1] "x"')).observation.error == "covered [1]"
     closed = (await session.step(f"click Cancel [{ref(shown, 'button Cancel')}]")).observation
     assert "disabled" not in closed.text
+
+
+async def test_the_garbage_of_a_page_is_collected_every_few_resets(
+    session: MiniWobSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(miniwob, "RESETS_PER_COLLECTION", 3)
+    collect, resets, collections = session.page.collect_garbage, list[int](), list[int]()
+
+    async def counted() -> None:
+        await collect()
+        collections.append(resets[-1])
+
+    monkeypatch.setattr(session.page, "collect_garbage", counted)
+    for number in range(6):
+        resets.append(number)
+        await session.reset(task("click-test-2"))
+    first, second = collections
+    assert second == first + 3
 
 
 async def test_without_screenshots_none_is_taken() -> None:

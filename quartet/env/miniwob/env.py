@@ -48,6 +48,10 @@ WIDTH, HEIGHT = 160, 210
 CLEAR_TIMEOUT_SECONDS = 5.0
 """Maximum time for which the page of the previous episode may block its window, after which the window is replaced."""
 
+RESETS_PER_COLLECTION = 100
+"""Resets of a page after which its garbage is collected. V8 keeps the objects of past episodes until its heap is large,
+several hundred megabytes per page; a collection takes about as long as one episode."""
+
 LONGEST_FAULT = 200
 """Maximum characters of a page's error in a message."""
 LEFT = {"text": "", "done": True, "reward": 0.0, "reason": "left the task page"}
@@ -76,6 +80,7 @@ class MiniWobSession(ActingSession):
         self._sent: set[str] = set()
         self._last = Observation(goal="", text="")
         self._over, self._acted = True, False
+        self._resets = 0
         self._instruction: Instruction | None = None
 
     @property
@@ -96,6 +101,9 @@ class MiniWobSession(ActingSession):
             if state["unreadable"]:
                 raise EnvError(f"the page of {task.key} cannot be read: {state['unreadable']}")
             self._last = await self._observe(state, error="")
+            self._resets += 1
+            if self._resets % RESETS_PER_COLLECTION == 0:
+                await self.page.collect_garbage()
         self._over = self._acted = False
         self._success_reward = self._success_rewards.get(task.family, SOLVED)
         self._instruction = Instruction.drawn(task, self._last) if GENERATED in task.params else None
