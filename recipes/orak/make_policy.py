@@ -34,7 +34,7 @@ FIRST_SHOWN_SEED, SHOWN = 10_000, 100
 """First seed and number of the games of each kind that are imitated; they are no rows."""
 GREEDY_SHARE = 0.3
 """Share of greedy moves in them."""
-SFT = {"steps": 200, "tokens_per_batch": 2048, "learning_rate": 5e-3}
+SFT = {"steps": 600, "tokens_per_batch": 2048, "learning_rate": 5e-3}
 
 
 def rows() -> list[dict[str, Any]]:
