@@ -25,15 +25,17 @@ LIBRARIES = ("tokenizers", "torch", "transformers")
 def kept_start(folder: Path, suite: str, form: Form = "turns") -> Path:
     """Return the initial policy for the suite and the form of prompts in `folder`, as `kept` does."""
     chats, recipe = start_chats(suite, form), start_recipe(Path("/"))
-    return kept(folder, "benchmarks.locks.start", chats, recipe, lambda: make_start(folder, suite, form))
+    return kept(folder, ["benchmarks.locks.start"], chats, recipe, lambda: make_start(folder, suite, form))
 
 
-def kept(folder: Path, maker: str, chats: Sequence[PlainChat], recipe: Recipe, make: Callable[[], object]) -> Path:
-    """Return the initial policy in `folder`, which the module `maker` makes there from chats unless it is there.
+def kept(
+    folder: Path, makers: Sequence[str], chats: Sequence[PlainChat], recipe: Recipe, make: Callable[[], object]
+) -> Path:
+    """Return the initial policy in `folder`, which the modules `makers` make there from chats unless it is there.
 
     Raises `click.ClickException` if something else made the policy: runs from another start cannot be compared.
     """
-    policy, record, made_by = folder.absolute() / "policy", folder / MADE_BY, _made_by(maker, chats, recipe)
+    policy, record, made_by = folder.absolute() / "policy", folder / MADE_BY, _made_by(makers, chats, recipe)
     if not policy.exists():
         make()
         record.write_bytes(msgspec.json.format(msgspec.json.encode(made_by)))
@@ -45,8 +47,8 @@ def kept(folder: Path, maker: str, chats: Sequence[PlainChat], recipe: Recipe, m
     return policy
 
 
-def _made_by(maker: str, chats: Sequence[PlainChat], recipe: Recipe) -> dict[str, str]:
-    sources = {name: inspect.getsource(import_module(name)).encode() for name in (maker, *MODULES)}
+def _made_by(makers: Sequence[str], chats: Sequence[PlainChat], recipe: Recipe) -> dict[str, str]:
+    sources = {name: inspect.getsource(import_module(name)).encode() for name in (*makers, *MODULES)}
     inputs = {"examples": msgspec.json.encode(chats), "settings": recipe.model_dump_json().encode()} | sources
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in inputs.items()}
     return hashes | {name: version(name) for name in LIBRARIES}

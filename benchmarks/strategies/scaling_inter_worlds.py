@@ -19,15 +19,15 @@ class Main(Strategy):
     stages of 0.4, 0.7 and 1 times these limits. Evaluations have the full limits."""
 
     suite = "worlds"
-    budget_tokens = 30_000
+    budget_tokens = 40_000
     common = (
         *("env.name=worlds", "rollout.max_turns=15", "rollout.max_tokens=8", "engine.max_context_tokens=256"),
-        *("control.train_seeds_per_family=64", "train.learning_rate=1e-3", "loss.terms.entropy.weight=0.01"),
+        *("control.train_seeds_per_family=64", "train.learning_rate=5e-5", "loss.terms.entropy.weight=0"),
     )
     arms: ClassVar = {
         LONG: ["control.horizon=suite"],
         SHORT: [SHARES, "control.horizon.shares=[0.4]"],
-        STAGES: [SHARES, "control.horizon.shares=[0.4,0.7,1.0]", "control.horizon.train_steps=[0,8,16]"],
+        STAGES: [SHARES, "control.horizon.shares=[0.4,0.7,1.0]", "control.horizon.train_steps=[0,7,14]"],
     }
     figures: ClassVar = {
         "end": Figure("success of held-out episodes at the end, %", 1, 100),

@@ -1,7 +1,7 @@
-"""The initial policy of runs on `worlds`: it imitates the expert, with random moves in between.
+"""The initial policy of runs on `worlds`: it can copy words, and imitates the expert for a short time.
 
-The examples are of every kind of world, and a share `NOISE` of their moves is random. A policy that imitates them well
-solves short tasks sometimes and long ones rarely, and RL can make it surer.
+The examples are of every kind of world. A share `NOISE` of the moves is random, so that pages after a wrong move occur;
+the expert's move is imitated on all of them. The policy solves short tasks often and long ones rarely.
 """
 
 import json
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.copying_lessons import teach_copying
 from benchmarks.locks.kept_start import kept
 from benchmarks.locks.start import PlainChat
 from quartet.config import Recipe
@@ -25,16 +26,17 @@ from quartet.train.sft import run_sft
 
 FIRST_SEED, TASKS_PER_FAMILY = 1000, 300
 """Seeds of the imitated tasks: none of them is a seed of training or evaluation."""
-NOISE = 0.4
+NOISE = 0.3
 """Share of random moves."""
-STEPS, LEARNING_RATE, TOKENS_PER_BATCH = 1200, 3e-3, 4096
+STEPS, LEARNING_RATE, TOKENS_PER_BATCH = 1000, 3e-3, 4096
 SIZES: dict[str, Any] = {"hidden_size": 64, "num_layers": 2, "num_heads": 4}
 
 
 def worlds_start(folder: Path) -> Path:
     """Return the initial policy in `folder`, made there unless it is there."""
     chats = start_chats()
-    return kept(folder, __name__, chats, _recipe(Path("/")), lambda: _make(folder, chats))
+    makers, recipe = (__name__, teach_copying.__module__), _recipe(Path("/"), Path("/"))
+    return kept(folder, makers, chats, recipe, lambda: _make(folder, chats))
 
 
 def start_chats() -> list[PlainChat]:
@@ -46,10 +48,11 @@ def start_chats() -> list[PlainChat]:
 def _episode(world: World, draw: random.Random) -> Iterator[PlainChat]:
     error, done = "", list[str]()
     for _ in range(world.max_turns):
-        move = _random_move(world, draw) if draw.random() < NOISE else world.right_move()
-        response, user = written(world, move), turn_text(observe(world, error), done)
+        right = world.right_move()
+        user, response = turn_text(observe(world, error), done), written(world, right)
         yield {"messages": [{"role": "user", "content": user}, {"role": "assistant", "content": response}]}
-        done.append(response)
+        move = _random_move(world, draw) if draw.random() < NOISE else right
+        done.append(written(world, move))
         error = ""
         try:
             if world.move(move) is not None:
@@ -67,20 +70,21 @@ def _random_move(world: World, draw: random.Random) -> Move:
 
 
 def _make(folder: Path, chats: list[PlainChat]) -> None:
-    recipe = _recipe(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    Path(recipe.sft.data).write_text("".join(json.dumps(chat) + "\n" for chat in chats))
     texts = [message["content"] for chat in chats for message in chat["messages"]]
-    make_policy(texts, recipe.model.path, vocab_size=1024, seed=0, **SIZES)
+    make_policy(texts, folder / "untrained", vocab_size=1024, seed=0, **SIZES)
+    words = sorted({word for text in texts for word in re.findall(r"[a-z]+", text)})
+    recipe = _recipe(folder, teach_copying(folder / "untrained", words, folder / "copying"))
+    Path(recipe.sft.data).write_text("".join(json.dumps(chat) + "\n" for chat in chats))
     run_sft(recipe)
 
 
-def _recipe(folder: Path) -> Recipe:
-    """Return the recipe of the imitation that makes the policy in `folder`."""
+def _recipe(folder: Path, policy: Path) -> Recipe:
+    """Return the recipe of the imitation by `policy` that makes the start in `folder`."""
     sft = {"data": str(folder / "start.jsonl"), "output": str(folder / "policy"), "steps": STEPS}
     recipe = {
         "name": "worlds-start",
-        "model": {"path": str(folder / "untrained")},
+        "model": {"path": str(policy)},
         "env": {"name": "worlds"},
         "sft": sft | {"learning_rate": LEARNING_RATE, "tokens_per_batch": TOKENS_PER_BATCH},
     }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import copying_lessons
 from benchmarks.learning_experiments import find
 from benchmarks.learning_experiments.report import Run
 from benchmarks.learning_experiments.table import TablePolicy
@@ -97,8 +98,9 @@ def test_a_run_measures_every_figure_and_presses_cost_two_tokens(untrained: str)
 
 @pytest.mark.slow
 def test_a_run_on_worlds_measures_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """With a start of one step, which makes no move of use, and one episode of every family at the end."""
-    monkeypatch.setattr(worlds_start, "STEPS", 1)
+    """With a start of one step per lesson, which makes no move of use, and one episode of every family at the end."""
+    for module in (copying_lessons, worlds_start):
+        monkeypatch.setattr(module, "STEPS", 1)
     monkeypatch.setattr(worlds_start, "TASKS_PER_FAMILY", 2)
     monkeypatch.setattr(locks_run, "EPISODES_PER_FAMILY", 1)
     experiment = find("scaling_inter_worlds", "strategies")()
