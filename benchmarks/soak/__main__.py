@@ -24,7 +24,7 @@ from benchmarks.soak.play import SUITE, Played, play_all
 from quartet import config
 from quartet.env.client import RemoteEnvPool
 
-SAMPLES_PER_KILL = 20
+EPISODES_PER_SAMPLE = 25
 
 
 @click.command()
@@ -53,7 +53,7 @@ async def soak(episodes: int, every: int, calm: int, sessions: int) -> dict[str,
 
     def after_each(played: Played) -> None:
         ended = len(played.results)
-        if ended % max(every // SAMPLES_PER_KILL, 1) == 0:
+        if ended % EPISODES_PER_SAMPLE == 0:
             growth["client"].add(ended, psutil.Process().memory_full_info().uss / MEGABYTE)
             for name, size in zip(("host", "browser"), host.megabytes(), strict=True):
                 growth[name].add(ended, size)

@@ -1,4 +1,4 @@
-"""The initial policy of runs on `worlds`: it can copy words, and imitates the expert for a short time.
+"""The initial policy of runs on `worlds`: it has learned to copy words, and imitates the expert.
 
 The examples are of every kind of world. A share `NOISE` of the moves is random, so that pages after a wrong move occur;
 the expert's move is imitated on all of them. The policy solves short tasks often and long ones rarely.
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.copying_lessons import teach_copying
 from benchmarks.locks.kept_start import kept
 from benchmarks.locks.start import PlainChat
+from benchmarks.worlds.copying import teach_copying
 from quartet.config import Recipe
 from quartet.env.environment.worlds import FAMILIES, make_world
 from quartet.env.performing import ActionFailedError
@@ -35,7 +35,7 @@ SIZES: dict[str, Any] = {"hidden_size": 64, "num_layers": 2, "num_heads": 4}
 def worlds_start(folder: Path) -> Path:
     """Return the initial policy in `folder`, made there unless it is there."""
     chats = start_chats()
-    makers, recipe = (__name__, teach_copying.__module__), _recipe(Path("/"), Path("/"))
+    makers, recipe = (__name__, teach_copying.__module__, "benchmarks.locks.start"), _recipe(Path("/"), Path("/"))
     return kept(folder, makers, chats, recipe, lambda: _make(folder, chats))
 
 

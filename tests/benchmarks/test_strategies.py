@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import copying_lessons
 from benchmarks.learning_experiments import find
 from benchmarks.learning_experiments.report import Run
 from benchmarks.learning_experiments.table import TablePolicy
@@ -29,9 +28,13 @@ from benchmarks.strategies.ettrl import label_is_right
 from benchmarks.strategies.ro_recomp_length import Lengths
 from benchmarks.strategies.table import Manager
 from benchmarks.strategies.views import result, summary
+from benchmarks.worlds import copying as worlds_copying
 from benchmarks.worlds import start as worlds_start
+from quartet.env.environment.worlds import FAMILIES, make_world
+from quartet.env.worlds.session import observe, written
 from quartet.ledger import Ledger
 from quartet.policy.make import make_policy
+from quartet.policy.prompt import turn_text
 from quartet.recipe.file import load_recipe
 from quartet.report.learning_curve import Reached
 from quartet.runtime.plan import check_recipe
@@ -96,10 +99,24 @@ def test_a_run_measures_every_figure_and_presses_cost_two_tokens(untrained: str)
     assert 2 * measured.figures["environment_steps"] >= 600, "every press is a step"
 
 
+def test_the_start_of_worlds_imitates_the_right_move_also_where_the_next_page_follows_a_random_one(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(worlds_start, "TASKS_PER_FAMILY", 8)
+    monkeypatch.setattr(worlds_start, "NOISE", 1.0)
+    chats, worlds = iter(worlds_start.start_chats()), [(name, seed) for name in FAMILIES for seed in range(1000, 1008)]
+    for family, seed in worlds:
+        world = make_world(family, seed)
+        first = turn_text(observe(world), [])
+        _, answer = next(chat for chat in chats if chat["messages"][0]["content"] == first)["messages"]
+        assert answer["content"] == written(world, world.right_move())
+
+
 @pytest.mark.slow
 def test_a_run_on_worlds_measures_every_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """With a start of one step per lesson, which makes no move of use, and one episode of every family at the end."""
-    for module in (copying_lessons, worlds_start):
+    monkeypatch.setattr(worlds_copying, "CHATS", 20)
+    for module in (worlds_copying, worlds_start):
         monkeypatch.setattr(module, "STEPS", 1)
     monkeypatch.setattr(worlds_start, "TASKS_PER_FAMILY", 2)
     monkeypatch.setattr(locks_run, "EPISODES_PER_FAMILY", 1)

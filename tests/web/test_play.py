@@ -223,8 +223,20 @@ async def test_text_written_while_an_action_is_applied_stays_in_the_field(browse
             await expect(page.locator("[data-waiting]")).to_be_visible()
             await expect(sent(page)).to_contain_text("wait 2")
             await expect(field).to_have_value("move (1,1)")
-            await field.press("Enter")
+
+
+@pytest.mark.browser
+@pytest.mark.asyncio(loop_scope="module")
+async def test_text_that_is_sent_while_an_action_is_applied_is_the_next_action(browser):
+    with served(SCREENS, "halves") as address:
+        async with opened(browser, address) as page:
+            field = page.get_by_role("textbox", name="Action")
+            for text in ("wait 2", "move (1,1)"):
+                await field.fill(text)
+                await field.press("Enter")
+                await field.press("Enter")  # as a key that bounces
             await expect(sent(page)).to_contain_text("move (1,1)")
+            await expect(page.locator("tbody tr")).to_have_count(2)
             await expect(field).to_have_value("")
 
 

@@ -33,14 +33,17 @@
     main.replaceChildren(...shown.childNodes);
     document.title = fresh.title;
     if (gesture && find("[data-gesture]")) find("[data-gesture]").value = gesture;
-    // What was written while this action was on its way is the next action.
-    if (written && written !== fields.action && find("#action")) find("#action").value = written;
+    // What is written while an action is on its way is the next action of the same episode.
+    const field = find("#action:enabled");
+    if (path === "/act" && field && written !== fields.action) field.value = written ?? "";
     (wasScreen ? find("[data-screen]") : id && document.getElementById(id))?.focus({ preventScroll: true });
   }
 
   function enqueue(path, fields) {
     queue = queue.then(() => send(path, fields)).catch((error) => {
       find("[data-play]")?.removeAttribute("data-waiting");
+      const field = find("#action:enabled");
+      if (field && !field.value) field.value = fields.action ?? "";
       const note = find("[data-said]") ?? find("h1");
       note.textContent = `The server sent no page, so the action may not have been applied: ${error.message}`;
     });
@@ -145,6 +148,12 @@
   document.addEventListener("submit", (event) => {
     event.preventDefault();
     const { form, submitter } = { form: event.target, submitter: event.submitter };
-    enqueue(form.getAttribute("action"), Object.fromEntries(new FormData(form, submitter)));
+    const [fields, field] = [Object.fromEntries(new FormData(form, submitter)), form.querySelector("#action")];
+    if (field) {
+      // Written text, like a gesture, is for the next turn. The empty field cannot be sent a second time.
+      delete fields.turn;
+      field.value = "";
+    }
+    enqueue(form.getAttribute("action"), fields);
   });
 })();
