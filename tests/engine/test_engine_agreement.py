@@ -106,6 +106,18 @@ def test_the_probe_at_the_start_sees_a_row_that_depends_on_its_neighbour() -> No
     assert "nats apart" in disagreement(model, forward, own_pass(model, forward, START_PROBE_TOKENS))
 
 
+def test_rounding_may_move_one_distribution_of_a_model_in_bfloat16_but_not_all() -> None:
+    """Half of the tokens are twice as likely on one side, a gap of 0.3 nats."""
+    model = make_model().bfloat16()
+    forward = CacheForward(model, 2, MAX_CONTEXT_TOKENS)
+    own = own_pass(model, forward)
+    shift_V = (0.7 * (torch.arange(forward.vocab_size) % 2)).bfloat16()
+    one = torch.stack([shift_V, 0 * shift_V])
+    first, second = own.logits
+    assert disagreement(model, forward, own._replace(logits=[first + one, second])) == ""
+    assert "nats apart" in disagreement(model, forward, own._replace(logits=[first + shift_V, second + shift_V]))
+
+
 class AllLogits(GPT2LMHeadModel):
     """Model code that returns the logits of every position, as a policy folder may bring it."""
 
