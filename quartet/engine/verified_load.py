@@ -17,18 +17,10 @@ from quartet.crash_points import crash_point
 from quartet.engine.agreement import OwnPass, disagreement, own_pass
 from quartet.engine.forward import Forward
 from quartet.errors import CheckpointError
-from quartet.policy.canary import check_canary, has_canary
+from quartet.policy.canary import has_canary, measure_canary
 from quartet.policy.files import raising_checkpoint_errors
 from quartet.policy.load import swap_weights, with_weights
 from quartet.policy.publisher.base import Publisher
-
-MAX_CANARY_GAP_NATS = 1e-3
-"""Maximum gap in nats if engine and trainer score the same tokens with the same float32 weights."""
-MAX_CANARY_GAP_NATS_REDUCED = 0.1
-"""Maximum gap in nats, a root mean square (`Canary.gap`), between an engine in bfloat16 or float16 and a float32
-trainer. It allows for rounding, which causes 0.01 to 0.03 in most policies, but not for wrong weights: the weights of
-the train step before cause 0.13 and more in a small policy that learns. Such a policy was refused once for 0.14,
-presumably rounding (`python -m benchmarks.strategies --method bfloat16 --seeds 17-17`)."""
 
 
 def verify(model: PreTrainedModel, folder: Path) -> float | None:
@@ -39,21 +31,19 @@ def verify(model: PreTrainedModel, folder: Path) -> float | None:
     """
     if not has_canary(folder):
         return None
-    gap = check_canary(folder, model)
-    refuse_gap(gap, folder, reduced=model.dtype != torch.float32)
+    gap, limit = measure_canary(folder, model)
+    refuse_gap(gap, limit, folder)
     return gap
 
 
-def refuse_gap(gap: float, folder: Path, *, reduced: bool) -> None:
-    """Raise `CheckpointError` if a canary gap, in nats, shows that the loaded weights are not those in `folder`.
-
-    `reduced` is set if the engine computes in a shorter dtype than the trainer.
-    """
-    limit = MAX_CANARY_GAP_NATS_REDUCED if reduced else MAX_CANARY_GAP_NATS
+def refuse_gap(gap: float, limit: float, folder: Path) -> None:
+    """Raise `CheckpointError` if a canary gap exceeds `limit`, both in nats, which shows that the loaded weights are
+    not those in `folder`."""
     if not gap <= limit:  # NaN fails too
         raise CheckpointError(
             f"the engine's log-probs of the canary in {folder} differ from the trainer's by {gap:.3g} nats, more than "
-            f"the allowed {limit}: the weights are damaged or of another version, or this engine computes differently",
+            f"the allowed {limit:.3g}: the weights are damaged or of another version, or this engine computes "
+            "differently",
             "restore the policy's folder from a copy, or use another engine",
         )
 

@@ -4,6 +4,9 @@ A process that loads the policy scores the same tokens again. The largest differ
 between trainer and engine. A small gap shows that the correct weights are loaded. For a model that reads pictures, some
 tokens are scored once more behind a fixed screenshot, so that the gap also covers its image processor and its vision
 tower.
+
+An engine in bfloat16 computes other log-probs even with the right weights, and how far depends on the policy. The
+trainer therefore also scores the canary in the engine's dtype and stores by how much that differs.
 """
 
 from pathlib import Path
@@ -25,6 +28,15 @@ CANARY_FILE = "canary.tensors"
 """Name of the canary's file. Its format is safetensors, but its name must not end with `.safetensors`, because vLLM and
 other programs read all such files as weights."""
 MAX_TOKENS = 512
+MAX_GAP_NATS = 1e-3
+"""Maximum canary gap between a float32 engine and the trainer, with the same weights."""
+MAX_GAP_NATS_REDUCED = 0.1
+"""Maximum canary gap of an engine in bfloat16 or float16, unless rounding alone moves the policy further. In most
+policies rounding causes 0.01 to 0.03; the weights of the train step before cause 0.13 and more in a small policy that
+learns."""
+ROUNDING_MARGIN = 2.0
+"""Multiple of the gap that the trainer measured in the engine's dtype, up to which a gap counts as rounding: other
+kernels sum in another order."""
 LIKELY_NATS = 2.5
 """Log-prob, without its sign, up to which a difference in bfloat16 counts fully. A small policy that has learned has
 log-probs of -20 to -30 at random tokens, which differ by up to 5 % in bfloat16."""
@@ -46,10 +58,12 @@ def write_canary(
     model: PreTrainedModel,
     sequences: list[list[int]],
     pictures: PictureProcessor | None = None,
+    reduced: PreTrainedModel | None = None,
 ) -> None:
     """Store the sequences and their log-probs under `model` in a policy folder.
 
-    With the model's image processor `pictures`, also store log-probs of tokens behind the fixed screenshot.
+    With the model's image processor `pictures`, also store log-probs of tokens behind the fixed screenshot. With
+    `reduced`, the model in the engine's shorter dtype, store how far rounding moves the log-probs.
     Sequences of fewer than two tokens have no token to score and are left out. Raise `ValueError` for more than 512
     tokens in total, since the canary is scored at every load and must take little time.
     """
@@ -57,12 +71,16 @@ def write_canary(
     total = sum(map(len, sequences))
     if not 0 < total <= MAX_TOKENS:
         raise ValueError(f"a canary has 2 to {MAX_TOKENS} tokens, but these sequences have {total}")
+    canary = Canary(sequences, []).scored(model, pictures)
     lengths = torch.tensor([len(ids) for ids in sequences])
     token_ids = torch.tensor([token for ids in sequences for token in ids])
-    logprobs = torch.cat([_score(model, ids) for ids in sequences])
-    tensors = {"lengths": lengths, "token_ids": token_ids, "logprobs": logprobs}
-    if pictures is not None:
-        tensors["behind_screenshot"] = score_behind_screenshot(model, pictures, sequences[0][:TOKENS_BEHIND_SCREENSHOT])
+    tensors = {"lengths": lengths, "token_ids": token_ids, "logprobs": torch.cat(canary.logprobs)}
+    if canary.behind_screenshot is not None:
+        tensors["behind_screenshot"] = canary.behind_screenshot
+    if reduced is not None:
+        rounded = canary.scored(reduced, pictures)
+        rounding = canary.gap(rounded.logprobs, rounded.behind_screenshot, reduced=True)
+        tensors["rounding_nats"] = torch.tensor(rounding)
     file = Path(folder) / CANARY_FILE
     crash_point("canary.before")
     with raising_os_errors(file):
@@ -78,11 +96,25 @@ class Canary(NamedTuple):
     """For each sequence, the log-probs `[num_tokens - 1]`, float32, in nats, of all tokens but the first."""
     behind_screenshot: torch.Tensor | None = None
     """Log-probs of `ids_behind_screenshot`; None if the policy was published without an image processor."""
+    rounding_nats: float = 0.0
+    """Gap of the trainer's own scores in the engine's shorter dtype; 0 if the trainer did not measure it."""
 
     @property
     def ids_behind_screenshot(self) -> list[int]:
         """Tokens that are scored behind the fixed screenshot, except for those that stand for pictures."""
         return self.sequences[0][:TOKENS_BEHIND_SCREENSHOT]
+
+    def scored(self, model: PreTrainedModel, pictures: PictureProcessor | None) -> "Canary":
+        """Return the canary with the log-probs of `model`, without those behind the screenshot if `pictures` is
+        None."""
+        logprobs = [_score(model, ids) for ids in self.sequences]
+        seen = None if pictures is None else score_behind_screenshot(model, pictures, self.ids_behind_screenshot)
+        return self._replace(logprobs=logprobs, behind_screenshot=seen)
+
+    def max_gap_nats(self, *, reduced: bool) -> float:
+        """Return the largest gap by which an engine has the right weights; `reduced` is set for an engine in bfloat16
+        or float16."""
+        return max(MAX_GAP_NATS_REDUCED, ROUNDING_MARGIN * self.rounding_nats) if reduced else MAX_GAP_NATS
 
     def gap(
         self, scores: list[torch.Tensor], behind_screenshot: torch.Tensor | None = None, *, reduced: bool = False
@@ -119,18 +151,22 @@ def has_canary(folder: str | Path) -> bool:
 
 
 def check_canary(folder: str | Path, model: PreTrainedModel) -> float:
-    """Return the canary gap of `model` (`Canary.gap`).
+    """Return the canary gap of `model` (`Canary.gap`). Raise `CheckpointError` like `measure_canary`."""
+    return measure_canary(folder, model)[0]
+
+
+def measure_canary(folder: str | Path, model: PreTrainedModel) -> tuple[float, float]:
+    """Return the canary gap of `model` (`Canary.gap`) and the largest one that is allowed, in nats.
 
     Raise `CheckpointError`, and no other error, if the canary is missing or damaged, or if it does not fit the model's
     vocabulary.
     """
     with raising_checkpoint_errors(f"the policy in {folder} cannot score its canary"):
         canary = read_canary(folder, model.config.get_text_config().vocab_size)
-        scores = [_score(model, ids) for ids in canary.sequences]
-        behind_screenshot, reduced = None, model.dtype != torch.float32
-        if canary.behind_screenshot is not None and (pictures := load_pictures(Path(folder))) is not None:
-            behind_screenshot = score_behind_screenshot(model, pictures, canary.ids_behind_screenshot)
-        return canary.gap(scores, behind_screenshot, reduced=reduced)
+        pictures = None if canary.behind_screenshot is None else load_pictures(Path(folder))
+        scores, reduced = canary.scored(model, pictures), model.dtype != torch.float32
+        gap = canary.gap(scores.logprobs, scores.behind_screenshot, reduced=reduced)
+        return gap, canary.max_gap_nats(reduced=reduced)
 
 
 def read_canary(folder: str | Path, vocab_size: int) -> Canary:
@@ -147,7 +183,8 @@ def read_canary(folder: str | Path, vocab_size: int) -> Canary:
     if int(token_ids.max()) >= vocab_size:
         raise CheckpointError(f"{file} belongs to a model with a larger vocabulary", "publish the policy again")
     sequences = [part.tolist() for part in token_ids.split(lengths.tolist())]
-    return Canary(sequences, list(stored.split((lengths - 1).tolist())), tensors.get("behind_screenshot"))
+    logprobs, rounding = list(stored.split((lengths - 1).tolist())), float(tensors.get("rounding_nats", 0.0))
+    return Canary(sequences, logprobs, tensors.get("behind_screenshot"), rounding)
 
 
 def _is_whole(lengths: torch.Tensor, token_ids: torch.Tensor, logprobs: torch.Tensor) -> bool:

@@ -255,6 +255,16 @@ def with_weights(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> Pr
     return copy.deepcopy(model, instead)
 
 
+def copy_in(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+    """Return a copy of `model` whose weights have another dtype; its buffers, such as the frequencies of positions,
+    keep theirs, as in a model that was loaded in this dtype."""
+    instead = {
+        id(parameter): torch.nn.Parameter(parameter.detach().to(dtype), requires_grad=False)
+        for parameter in model.parameters()
+    }
+    return copy.deepcopy(model, instead)
+
+
 def _matched(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> list[tuple[torch.nn.Parameter, torch.Tensor]]:
     """Return each parameter of the model with its tensor in `weights`. Tied parameters count as one, which is stored
     under any of their names."""

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from transformers import PreTrainedModel
 
 from quartet.config import Recipe
@@ -68,6 +69,7 @@ class PolicyWriter(BackgroundWrite):
                 publication.folder,
                 branches,
                 dtype=published_dtype(self._recipe),
+                engine_dtype=getattr(torch, self._recipe.engine.dtype),
                 merge=has_adapter(model) and self._recipe.lora.publish == "merged",
                 publisher=self._publisher,
                 pictures=pictures,

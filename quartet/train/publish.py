@@ -13,7 +13,7 @@ from quartet.files.whole_folder import nothing, whole_folder
 from quartet.policy.adapter import ADAPTER_FOLDER
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.policy.kind.base import PictureProcessor
-from quartet.policy.load import with_weights, write_policy
+from quartet.policy.load import copy_in, with_weights, write_policy
 from quartet.policy.lora import has_adapter, merged_copy, policy_weights, write_adapter
 from quartet.policy.publisher.base import Publisher
 from quartet.train.packing.branches import Branch
@@ -29,6 +29,7 @@ def publish_policy(
     branches: Sequence[Branch],
     *,
     dtype: torch.dtype = torch.float32,
+    engine_dtype: torch.dtype = torch.float32,
     merge: bool = False,
     publisher: Publisher | None = None,
     pictures: PictureProcessor | None = None,
@@ -37,16 +38,18 @@ def publish_policy(
 ) -> None:
     """Write weights, tokenizer, image processor and canary to `folder`, replacing the folder of a crashed attempt.
 
-    The weights are rounded to `dtype`; the canary is computed in float32 with the rounded weights. With `merge`, an
-    adapter is added to the weights, and also written to a subfolder. `publisher` adds its files. With `durable`, the
-    folder survives power loss once this returns. `on_progress` is called after each file and chunk.
+    The weights are rounded to `dtype`; the canary is computed in float32 with the rounded weights, and, if the engines
+    compute in another `engine_dtype`, once more in that, to tell rounding from wrong weights. With `merge`, an adapter
+    is added to the weights, and also written to a subfolder. `publisher` adds its files. With `durable`, the folder
+    survives power loss once this returns. `on_progress` is called after each file and chunk.
     """
     trained, model = model, _rounded(merged_copy(model) if merge else model, dtype)
     fixed = fixed_sequence(model.config.get_text_config().vocab_size, CANARY_TOKENS)
     with whole_folder(folder, point="policy", durable=durable, on_progress=on_progress) as fresh:
         if merge:
             write_adapter(trained, fresh / ADAPTER_FOLDER)
-        write_canary(fresh, model, [fixed, *first_tokens(branches, CANARY_TOKENS)], pictures)
+        reduced = None if engine_dtype == torch.float32 else copy_in(model, engine_dtype)
+        write_canary(fresh, model, [fixed, *first_tokens(branches, CANARY_TOKENS)], pictures, reduced)
         on_progress()
         torch.nn.Module.to(model, dtype)
         write_policy(model, tokenizer, fresh, on_progress, pictures=pictures)

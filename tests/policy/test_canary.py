@@ -6,10 +6,20 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
 
 from quartet.errors import CheckpointError
-from quartet.policy.canary import CANARY_FILE, Canary, check_canary, fixed_sequence, has_canary, write_canary
-from quartet.policy.load import LoadedPolicy, read_weights, swap_weights
+from quartet.policy.canary import (
+    CANARY_FILE,
+    Canary,
+    check_canary,
+    fixed_sequence,
+    has_canary,
+    measure_canary,
+    read_canary,
+    write_canary,
+)
+from quartet.policy.load import LoadedPolicy, copy_in, read_weights, swap_weights
 
 
 def test_fixed_sequence_is_fixed():
@@ -47,6 +57,37 @@ def test_a_wrong_vision_tower_counts_as_much_as_wrong_texts() -> None:
     canary = Canary([list(range(401))], [right], seen)
     assert canary.gap([right], seen - 0.2, reduced=True) == pytest.approx(0.2)
     assert canary.gap([right - 0.1], seen, reduced=True) == pytest.approx(0.1)
+
+
+def test_rounding_that_the_trainer_measured_widens_the_bound_in_bfloat16_only(
+    policy: LoadedPolicy, policy_folder: Path, tmp_path: Path
+) -> None:
+    """Large activations are rounded far; a float32 engine of the same policy still has the narrow bound."""
+    enlarge_norms(policy.model, 10.0)
+    reduced = copy_in(policy.model, torch.bfloat16)
+    write_canary(tmp_path, policy.model, [fixed_sequence(policy.model.config.vocab_size)], reduced=reduced)
+    gap, limit = measure_canary(tmp_path, reduced)
+    assert gap == pytest.approx(limit / 2, rel=1e-5) and gap > 0.1
+    canary = read_canary(tmp_path, policy.model.config.vocab_size)
+    assert canary.max_gap_nats(reduced=True) == pytest.approx(max(0.1, 2 * canary.rounding_nats))
+    assert measure_canary(tmp_path, policy.model) == (pytest.approx(0, abs=1e-5), 1e-3)
+    swap_weights(policy.model, read_weights(policy_folder))
+    gap, limit = measure_canary(tmp_path, copy_in(policy.model, torch.bfloat16))
+    assert gap > limit, "other weights"
+
+
+def test_without_a_measurement_rounding_may_move_a_tenth_of_a_nat() -> None:
+    canary = Canary([[1, 2]], [torch.tensor([-1.0])])
+    assert canary.max_gap_nats(reduced=True) == 0.1
+    assert canary._replace(rounding_nats=0.01).max_gap_nats(reduced=True) == 0.1
+    assert canary._replace(rounding_nats=0.2).max_gap_nats(reduced=True) == 0.4
+
+
+def enlarge_norms(model: PreTrainedModel, times: float) -> None:
+    """Multiply the weights of all norms, so that activations and logits are large."""
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            parameter.data.mul_(times)
 
 
 def test_stored_numbers_are_log_probs(policy: LoadedPolicy, tmp_path: Path):

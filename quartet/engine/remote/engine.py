@@ -220,7 +220,7 @@ class RemoteEngine(ABC):
             raise CheckpointError(f"the server cannot score the canary of {folder}: {error.what}") from error
         reduced = self._config.dtype != "float32"
         gap = canary.gap([torch.tensor(score) for score in scores], behind_screenshot, reduced=reduced)
-        refuse_gap(gap, folder, reduced=reduced)
+        refuse_gap(gap, canary.max_gap_nats(reduced=reduced), folder)
         return gap
 
     async def _score_behind_screenshot(self, canary: Canary) -> torch.Tensor | None:
