@@ -58,11 +58,11 @@ BY_HASH = {hashlib.sha256(square).hexdigest(): square for square in SQUARES.valu
 
 
 class Colours:
-    """One episode of `turns` answers that count, after the first squares. Its reward is the share of right answers."""
+    """One episode of `turns` squares. The answers to all but the first squares count; rewards sum to the share of right
+    ones."""
 
     def __init__(self, turns: int) -> None:
         self._turns, self._shown = turns, [""]
-        self._right = 0
 
     @property
     def answer(self) -> str:
@@ -71,14 +71,12 @@ class Colours:
 
     async def reset(self, task: Task) -> Observation:
         self._draw = random.Random(f"colours {task.seed}")
-        self._shown, self._right = [], 0
+        self._shown = []
         return self._observe()
 
     async def step(self, action: str) -> StepResult:
-        counts = len(self._shown) > BACK
-        self._right += counts and action.strip() == self.answer
-        over = len(self._shown) == self._turns
-        reward = self._right / (self._turns - BACK) if over else 0.0
+        right = len(self._shown) > BACK and action.strip() == self.answer
+        over, reward = len(self._shown) == self._turns, right / (self._turns - BACK)
         return StepResult(observation=self._observe(), reward=reward, terminated=over)
 
     async def close(self) -> None: ...

@@ -2,7 +2,8 @@
 
 Every turn asks for the colour that was shown four turns before. Both histories always show the five newest pictures, so
 both show the answer, but `interval` continues a branch in most turns, and `sliding` begins one in every turn. All runs
-start from the same policy, which has imitated right answers for a short time, in both forms of prompts.
+start from the same policy, which has imitated right answers for a short time, in both forms of prompts. A turn's credit
+is its own reward compared with the group's, since no answer changes later turns.
 """
 
 import asyncio
@@ -50,7 +51,7 @@ class Main(Experiment):
         SLIDING: ["rollout.history={name = 'sliding', pictures = 5}"],
         INTERVAL: ["rollout.history={name = 'interval', min = 5, every = 10}"],
     }
-    common: ClassVar = ["rollout.loop=screens", "train.learning_rate=1e-3"]
+    common: ClassVar = ["rollout.loop=screens", "train.learning_rate=3e-3"]
     figures: ClassVar = {
         "end": Figure("right answers at the end, %", 1, 100),
         "start": Figure("right answers at the start, %", 1, 100),
@@ -67,7 +68,7 @@ class Main(Experiment):
             below=-math.log(FEWER),
         ),
     )
-    budget_tokens = 6_400
+    budget_tokens = 12_800
 
     def run(self, settings: Settings, seed: int) -> Measured:
         return asyncio.run(self._run(settings, seed))
@@ -125,6 +126,7 @@ def recipe_of(settings: Sequence[str]) -> Recipe:
         "rollout": {"max_tokens": 2},
         "engine": {"max_slots": 32, "max_context_tokens": 1024},
         "admission": {"max_lag": 0},
+        "credit": {"name": "mars", "discount": 0.0},
         "train": {"max_tokens_per_microbatch": 8192, "groups_per_batch": GROUPS},
     }
     for setting in settings:

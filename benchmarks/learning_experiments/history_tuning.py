@@ -1,4 +1,4 @@
-"""With which learning rate does the baseline of `history` learn to remember pictures, from twice as many tokens?
+"""With which learning rate does the baseline of `history` learn to remember pictures?
 
 python -m benchmarks.learning history_tuning --seeds 0-4 --results /tmp/tuning
 """
@@ -20,4 +20,3 @@ class Main(History):
         Claim(text=f"{rate}: more right answers than with 0.001", arm=rate, against="0.001", figure="end", above=0)
         for rate in ("0.003", "0.01", "0.03")
     )
-    budget_tokens = 12_800
