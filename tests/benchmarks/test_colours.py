@@ -13,16 +13,21 @@ from quartet.types import Task
 COLOUR = {square: colour for colour, square in SQUARES.items()}
 
 
-@pytest.mark.parametrize(("wrong", "reward"), [(0, 1.0), (3, 0.5)])
-async def test_the_reward_is_the_share_of_right_answers_that_count(wrong: int, reward: float) -> None:
-    session, shown, turns = Colours(BACK + 6), [], range(BACK + 6)
+@pytest.mark.parametrize(("wrong", "share"), [(0, 1.0), (3, 0.5)])
+async def test_each_right_answer_that_counts_is_rewarded_and_the_rewards_sum_to_their_share(
+    wrong: int, share: float
+) -> None:
+    session, shown, rewards = Colours(BACK + 6), [], []
     observation = await session.reset(Task(env="colours", family="colours", seed=1))
-    for turn in turns:
+    for turn in range(BACK + 6):
         shown.append(COLOUR[observation.pictures[0].data])
         right = shown[turn - BACK] if turn >= BACK else "anything"
         result = await session.step("none" if BACK <= turn < BACK + wrong else right)
         observation = result.observation
-    assert (result.terminated, result.reward) == (True, reward)
+        rewards.append(result.reward)
+        assert result.terminated == (turn == BACK + 5)
+    assert rewards == [0.0] * (BACK + wrong) + [pytest.approx(1 / 6)] * (6 - wrong)
+    assert sum(rewards) == pytest.approx(share)
 
 
 @pytest.mark.slow
