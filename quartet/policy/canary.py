@@ -175,6 +175,7 @@ def read_canary(folder: str | Path, vocab_size: int) -> Canary:
     with raising_checkpoint_errors(f"{file} is missing or damaged"):
         tensors = load_file(file)
         lengths, token_ids, stored = (tensors[name] for name in ("lengths", "token_ids", "logprobs"))
+        rounding = float(tensors.get("rounding_nats", 0.0))
     if not _is_whole(lengths, token_ids, stored):
         shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items())
         raise CheckpointError(
@@ -183,8 +184,7 @@ def read_canary(folder: str | Path, vocab_size: int) -> Canary:
     if int(token_ids.max()) >= vocab_size:
         raise CheckpointError(f"{file} belongs to a model with a larger vocabulary", "publish the policy again")
     sequences = [part.tolist() for part in token_ids.split(lengths.tolist())]
-    logprobs, rounding = list(stored.split((lengths - 1).tolist())), float(tensors.get("rounding_nats", 0.0))
-    return Canary(sequences, logprobs, tensors.get("behind_screenshot"), rounding)
+    return Canary(sequences, list(stored.split((lengths - 1).tolist())), tensors.get("behind_screenshot"), rounding)
 
 
 def _is_whole(lengths: torch.Tensor, token_ids: torch.Tensor, logprobs: torch.Tensor) -> bool:
