@@ -40,7 +40,7 @@ from quartet.errors import CheckpointError, EngineError
 from quartet.native.memory_allocator import keep_freed_memory
 from quartet.policy.device import usable_device
 from quartet.policy.files import raising_checkpoint_errors
-from quartet.policy.load import load_policy
+from quartet.policy.load import cast_weights, load_policy
 from quartet.policy.publisher.base import Publisher
 from quartet.registry import build, own_settings
 from quartet.types import Policy
@@ -55,7 +55,7 @@ def open_torch(recipe: config.Recipe, policy: Policy) -> "TorchEngine":
     loaded = load_policy(policy.path, trust_remote_code=recipe.model.trust_remote_code)
     model: Any = loaded.model
     with raising_checkpoint_errors(f"cannot serve the policy in {policy.path}"):
-        model.to(device, getattr(torch, recipe.engine.dtype))
+        cast_weights(model.to(device), getattr(torch, recipe.engine.dtype))
         verify(model, Path(policy.path))
         inputs = inputs_of(model, loaded.pictures, recipe.model.picture_cache_megabytes * 2**20)
         return TorchEngine(model, policy.version, recipe.engine, loaded.tokenizer, build(recipe.publisher), inputs)

@@ -31,7 +31,7 @@ from quartet.engine.verified_load import refusing, verify
 from quartet.errors import EngineError
 from quartet.policy.device import usable_device
 from quartet.policy.files import raising_checkpoint_errors
-from quartet.policy.load import LoadedPolicy, load_policy, with_weights
+from quartet.policy.load import LoadedPolicy, cast_weights, load_policy, with_weights
 from quartet.policy.publisher.base import Publisher
 from quartet.registry import build, own_settings
 from quartet.types import FinishReason, Policy
@@ -51,7 +51,7 @@ def open_transformers(recipe: config.Recipe, policy: Policy) -> "TransformersEng
     found = load_policy(policy.path, trust_remote_code=recipe.model.trust_remote_code)
     model: Any = found.model
     with raising_checkpoint_errors(f"cannot serve the policy in {policy.path}"):
-        model.to(device, getattr(torch, recipe.engine.dtype))
+        cast_weights(model.to(device), getattr(torch, recipe.engine.dtype))
         verify(model, Path(policy.path))
         kept = recipe.model.picture_cache_megabytes * 2**20
         return TransformersEngine(found, policy.version, recipe.engine, build(recipe.publisher), kept)

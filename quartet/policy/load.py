@@ -255,9 +255,18 @@ def with_weights(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> Pr
     return copy.deepcopy(model, instead)
 
 
+def cast_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Change the dtype of the weights in place.
+
+    Buffers keep theirs, unlike with `Module.to`: frequencies of rotary embeddings that are rounded to bfloat16 turn
+    tokens at position 1000 by almost two radians too far.
+    """
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
+
+
 def copy_in(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
-    """Return a copy of `model` whose weights have another dtype; its buffers, such as the frequencies of positions,
-    keep theirs, as in a model that was loaded in this dtype."""
+    """Return a copy of `model` whose weights have another dtype, as after `cast_weights`."""
     instead = {
         id(parameter): torch.nn.Parameter(parameter.detach().to(dtype), requires_grad=False)
         for parameter in model.parameters()

@@ -1,6 +1,7 @@
 """The embedded engine on each device: the same answers, new weights, and no tensor on the default device."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -39,6 +40,21 @@ async def test_answers_are_those_of_transformers_before_and_after_new_weights(
                 assert len((await engine.generate(request)).token_ids)  # from the prefix cache
     finally:
         await engine.close()
+
+
+@pytest.mark.parametrize("kind", OPENERS)
+async def test_an_engine_in_bfloat16_has_exact_frequencies_of_positions(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`verify` gets the model that is served."""
+    served: list[Any] = []
+    monkeypatch.setattr(f"quartet.engine.{kind}_engine.verify", lambda model, _: served.append(model))
+    first = Policy(version=0, path=str(publish(make_model(), tmp_path / "v0")), train_step=0)
+    engine = OPENERS[kind](engine_recipe(kind, dtype="bfloat16"), first)
+    await engine.close()
+    (model,) = served
+    assert model.dtype == torch.bfloat16
+    assert torch.equal(model.model.rotary_emb.inv_freq, make_model().model.rotary_emb.inv_freq)
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "gpt2"])

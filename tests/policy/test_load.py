@@ -17,7 +17,16 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from quartet.errors import CheckpointError
 from quartet.files.whole_folder import CHECKSUMS
 from quartet.policy.canary import write_canary
-from quartet.policy.load import LoadedPolicy, load_model, load_policy, read_weights, save_policy, swap_weights
+from quartet.policy.load import (
+    LoadedPolicy,
+    cast_weights,
+    copy_in,
+    load_model,
+    load_policy,
+    read_weights,
+    save_policy,
+    swap_weights,
+)
 from quartet.policy.model import make_model
 from tests.full_disk import max_file_size
 
@@ -32,6 +41,18 @@ def copied(policy_folder: Path, tmp_path: Path) -> Path:
 @torch.no_grad()
 def logits(model) -> torch.Tensor:
     return model(input_ids=PROMPT).logits
+
+
+def test_a_cast_rounds_weights_and_not_the_frequencies_of_positions(policy: LoadedPolicy) -> None:
+    """`Module.to` rounds both, which turns far tokens by other angles."""
+    model, far = policy.model, torch.arange(2000)[None]
+    exact, copied = model.model.rotary_emb(torch.zeros(1), far), copy_in(model, torch.bfloat16)
+    cast_weights(model, torch.bfloat16)
+    for reduced in (model, copied):
+        assert {parameter.dtype for parameter in reduced.parameters()} == {torch.bfloat16}
+        torch.testing.assert_close(reduced.model.rotary_emb(torch.zeros(1), far), exact, atol=0, rtol=0)
+    rounded = model.bfloat16().model.rotary_emb(torch.zeros(1), far)
+    assert (rounded[0] - exact[0]).abs().max() > 0.2
 
 
 def test_saved_policy_loads_unchanged(policy: LoadedPolicy, tmp_path: Path):
