@@ -150,11 +150,6 @@ def has_canary(folder: str | Path) -> bool:
     return (Path(folder) / CANARY_FILE).is_file()
 
 
-def check_canary(folder: str | Path, model: PreTrainedModel) -> float:
-    """Return the canary gap of `model` (`Canary.gap`). Raise `CheckpointError` like `measure_canary`."""
-    return measure_canary(folder, model)[0]
-
-
 def measure_canary(folder: str | Path, model: PreTrainedModel) -> tuple[float, float]:
     """Return the canary gap of `model` (`Canary.gap`) and the largest one that is allowed, in nats.
 
@@ -170,7 +165,7 @@ def measure_canary(folder: str | Path, model: PreTrainedModel) -> tuple[float, f
 
 
 def read_canary(folder: str | Path, vocab_size: int) -> Canary:
-    """Return the stored canary. Raise `CheckpointError` like `check_canary`."""
+    """Return the stored canary. Raise `CheckpointError` like `measure_canary`."""
     file = Path(folder) / CANARY_FILE
     with raising_checkpoint_errors(f"{file} is missing or damaged"):
         tensors = load_file(file)

@@ -12,7 +12,6 @@ from quartet.errors import CheckpointError
 from quartet.policy.canary import (
     CANARY_FILE,
     Canary,
-    check_canary,
     fixed_sequence,
     has_canary,
     measure_canary,
@@ -32,11 +31,11 @@ def test_the_same_weights_have_no_gap_and_others_do(policy: LoadedPolicy, policy
     assert not has_canary(tmp_path)
     write_canary(tmp_path, policy.model, [fixed_sequence(policy.model.config.vocab_size), [4, 5, 6], [7]])
     assert has_canary(tmp_path)
-    assert check_canary(tmp_path, policy.model) < 1e-5
+    assert measure_canary(tmp_path, policy.model)[0] < 1e-5
     weights = read_weights(policy_folder)
     weights["model.norm.weight"] = weights["model.norm.weight"] * 1.05
     swap_weights(policy.model, weights)
-    assert check_canary(tmp_path, policy.model) > 1e-3
+    assert measure_canary(tmp_path, policy.model)[0] > 1e-3
 
 
 def test_the_gap_in_bfloat16_is_a_root_mean_square_in_which_unlikely_tokens_count_less() -> None:
@@ -124,7 +123,7 @@ def test_tensors_that_do_not_belong_together_are_damage(
     write_canary(tmp_path, policy.model, [[4, 5, 6]])
     save_file(load_file(tmp_path / CANARY_FILE) | damaged, tmp_path / CANARY_FILE)
     with pytest.raises(CheckpointError, match="do not match"):
-        check_canary(tmp_path, policy.model)
+        measure_canary(tmp_path, policy.model)
 
 
 def test_damage_is_named(policy: LoadedPolicy, tmp_path: Path):
@@ -132,4 +131,4 @@ def test_damage_is_named(policy: LoadedPolicy, tmp_path: Path):
     file = tmp_path / CANARY_FILE
     file.write_bytes(file.read_bytes()[:-4])
     with pytest.raises(CheckpointError, match="canary"):
-        check_canary(tmp_path, policy.model)
+        measure_canary(tmp_path, policy.model)

@@ -21,7 +21,7 @@ from quartet.ledger import Ledger
 from quartet.ledger.batches import Batches
 from quartet.ledger.checkpoints import CheckpointProgress, checkpoint_folder
 from quartet.manager.retention import Retention
-from quartet.policy.canary import check_canary
+from quartet.policy.canary import measure_canary
 from quartet.policy.load import load_model, read_weights, save_policy
 from quartet.registry import build
 from quartet.report.check import check_ledger
@@ -207,7 +207,7 @@ def test_a_train_step_publishes_then_commits(run: Run) -> None:
     assert (policy.version, policy.train_step, run.ledger.batches.train_step()) == (1, 1, 1)
     assert Path(policy.path).name == "v000001_batch_000001"
     assert not same(run.weights(0), run.weights(1))
-    gap = check_canary(policy.path, load_model(Path(policy.path)))
+    gap = measure_canary(policy.path, load_model(Path(policy.path)))[0]
     assert gap is not None and gap < 1e-5, "the trainer may multiply by another library"
     run.written()
     assert (run.run_dir / "trainer" / "step_000001_batch_000001").is_dir()
