@@ -113,8 +113,7 @@ class PolicyLoad(Struct, frozen=True, kw_only=True):
     swap_ms: float
     """Time for exchanging the weights, during which decoding was paused."""
     canary_gap: float | None
-    """Largest difference, in nats, between the engine's log-probs of the canary and the trainer's; None without a
-    canary."""
+    """Canary gap (`Canary.gap`) in nats; None without a canary."""
     num_bytes: int | None = None
     """Size in bytes of the files or tensors that were read; None if a server reads them."""
 

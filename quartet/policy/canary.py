@@ -1,12 +1,12 @@
 """Canary: fixed token sequences and their log-probs under a policy, stored with the policy's weights.
 
-A process that loads the policy scores the same tokens again. The largest difference of log-probs is the canary gap
-between trainer and engine. A small gap shows that the correct weights are loaded. For a model that reads pictures, some
-tokens are scored once more behind a fixed screenshot, so that the gap also covers its image processor and its vision
-tower.
+A process that loads the policy scores the same tokens again. The canary gap between trainer and engine is the largest
+difference of log-probs, or their root mean square for an engine in bfloat16 or float16. A small gap shows that the
+correct weights are loaded. For a model that reads pictures, some tokens are scored once more behind a fixed screenshot,
+so that the gap also covers its image processor and its vision tower.
 
-An engine in bfloat16 computes other log-probs even with the right weights, and how far depends on the policy. The
-trainer therefore also scores the canary in the engine's dtype and stores by how much that differs.
+An engine in bfloat16 computes other log-probs even with the right weights, and by how much depends on the policy. The
+trainer therefore also scores the canary in the engine's dtype; such an engine must be near either scores.
 """
 
 from pathlib import Path
@@ -27,16 +27,9 @@ from quartet.policy.screenshot import score_behind_screenshot
 CANARY_FILE = "canary.tensors"
 """Name of the canary's file. Its format is safetensors, but its name must not end with `.safetensors`, because vLLM and
 other programs read all such files as weights."""
+REDUCED = "reduced_"
+"""Prefix of the names of tensors with scores in the engine's shorter dtype."""
 MAX_TOKENS = 512
-MAX_GAP_NATS = 1e-3
-"""Maximum canary gap between a float32 engine and the trainer, with the same weights."""
-MAX_GAP_NATS_REDUCED = 0.1
-"""Maximum canary gap of an engine in bfloat16 or float16, unless rounding alone moves the policy further. In most
-policies rounding causes 0.01 to 0.03; the weights of the train step before cause 0.13 and more in a small policy that
-learns."""
-ROUNDING_MARGIN = 2.0
-"""Multiple of the gap that the trainer measured in the engine's dtype, up to which a gap counts as rounding: other
-kernels sum in another order."""
 LIKELY_NATS = 2.5
 """Log-prob, without its sign, up to which a difference in bfloat16 counts fully. A small policy that has learned has
 log-probs of -20 to -30 at random tokens, which differ by up to 5 % in bfloat16."""
@@ -63,24 +56,19 @@ def write_canary(
     """Store the sequences and their log-probs under `model` in a policy folder.
 
     With the model's image processor `pictures`, also store log-probs of tokens behind the fixed screenshot. With
-    `reduced`, the model in the engine's shorter dtype, store how far rounding moves the log-probs.
-    Sequences of fewer than two tokens have no token to score and are left out. Raise `ValueError` for more than 512
-    tokens in total, since the canary is scored at every load and must take little time.
+    `reduced`, the model in the engine's shorter dtype, also store all its log-probs. Sequences of fewer than two tokens
+    have no token to score and are left out. Raise `ValueError` for more than 512 tokens in total, since the canary is
+    scored at every load and must take little time.
     """
     sequences = [ids for ids in sequences if len(ids) > 1]
     total = sum(map(len, sequences))
     if not 0 < total <= MAX_TOKENS:
         raise ValueError(f"a canary has 2 to {MAX_TOKENS} tokens, but these sequences have {total}")
-    canary = Canary(sequences, []).scored(model, pictures)
     lengths = torch.tensor([len(ids) for ids in sequences])
     token_ids = torch.tensor([token for ids in sequences for token in ids])
-    tensors = {"lengths": lengths, "token_ids": token_ids, "logprobs": torch.cat(canary.logprobs)}
-    if canary.behind_screenshot is not None:
-        tensors["behind_screenshot"] = canary.behind_screenshot
+    tensors = {"lengths": lengths, "token_ids": token_ids} | _scores("", score(model, sequences, pictures))
     if reduced is not None:
-        rounded = canary.scored(reduced, pictures)
-        rounding = canary.gap(rounded.logprobs, rounded.behind_screenshot, reduced=True)
-        tensors["rounding_nats"] = torch.tensor(rounding)
+        tensors |= _scores(REDUCED, score(reduced, sequences, pictures))
     file = Path(folder) / CANARY_FILE
     crash_point("canary.before")
     with raising_os_errors(file):
@@ -96,33 +84,22 @@ class Canary(NamedTuple):
     """For each sequence, the log-probs `[num_tokens - 1]`, float32, in nats, of all tokens but the first."""
     behind_screenshot: torch.Tensor | None = None
     """Log-probs of `ids_behind_screenshot`; None if the policy was published without an image processor."""
-    rounding_nats: float = 0.0
-    """Gap of the trainer's own scores in the engine's shorter dtype; 0 if the trainer did not measure it."""
+    reduced: "Canary | None" = None
+    """The same tokens with the trainer's log-probs in the engine's shorter dtype; None if that is float32."""
 
     @property
     def ids_behind_screenshot(self) -> list[int]:
         """Tokens that are scored behind the fixed screenshot, except for those that stand for pictures."""
         return self.sequences[0][:TOKENS_BEHIND_SCREENSHOT]
 
-    def scored(self, model: PreTrainedModel, pictures: PictureProcessor | None) -> "Canary":
-        """Return the canary with the log-probs of `model`, without those behind the screenshot if `pictures` is
-        None."""
-        logprobs = [_score(model, ids) for ids in self.sequences]
-        seen = None if pictures is None else score_behind_screenshot(model, pictures, self.ids_behind_screenshot)
-        return self._replace(logprobs=logprobs, behind_screenshot=seen)
-
-    def max_gap_nats(self, *, reduced: bool) -> float:
-        """Return the largest gap by which an engine has the right weights; `reduced` is set for an engine in bfloat16
-        or float16."""
-        return max(MAX_GAP_NATS_REDUCED, ROUNDING_MARGIN * self.rounding_nats) if reduced else MAX_GAP_NATS
-
     def gap(
         self, scores: list[torch.Tensor], behind_screenshot: torch.Tensor | None = None, *, reduced: bool = False
     ) -> float:
-        """Return the largest |log-prob difference|, in nats, between the canary and `scores`; NaN if a score is NaN.
+        """Return the largest |log-prob difference|, in nats, between the canary and `scores`; with `reduced` the root
+        mean square of the differences. It is NaN if a score is NaN.
 
-        The scores of a sequence may end early, as with a server whose context is smaller. With `reduced`, for scores of
-        a model in bfloat16 or float16, return the root mean square of the differences: rounding moves a few tokens far,
+        The scores of a sequence may end early, as with a server whose context is smaller. `reduced` is set for scores
+        of a model in bfloat16 or float16, since rounding moves a few tokens far,
         and wrong weights move most tokens. Of tokens behind the screenshot and all others it is the larger one, because
         a wrong vision tower moves only the former. Rounding also grows with the logits, so the difference of a token
         that is less likely than `LIKELY_NATS` is divided by its log-prob's multiple of that.
@@ -134,6 +111,33 @@ class Canary(NamedTuple):
             pairs.append((self.behind_screenshot[: len(behind_screenshot)], behind_screenshot))
         measure = _root_mean_square if reduced else _largest
         return float(torch.stack([measure(stored, scored) for stored, scored in pairs]).max())
+
+    def unexplained_gap(
+        self, scores: list[torch.Tensor], behind_screenshot: torch.Tensor | None = None, *, reduced: bool = False
+    ) -> float:
+        """Return the gap that rounding does not explain: with `reduced` the smaller of the gaps to the trainer's scores
+        in float32 and in the engine's dtype, else `gap`."""
+        gap = self.gap(scores, behind_screenshot, reduced=reduced)
+        if not reduced or self.reduced is None:
+            return gap
+        return min(gap, self.reduced.gap(scores, behind_screenshot, reduced=True))
+
+
+def score(model: PreTrainedModel, sequences: list[list[int]], pictures: PictureProcessor | None) -> Canary:
+    """Return the canary of these sequences under `model`, without scores behind the screenshot if `pictures` is
+    None."""
+    canary = Canary(sequences, [_score(model, ids) for ids in sequences])
+    if pictures is None:
+        return canary
+    return canary._replace(behind_screenshot=score_behind_screenshot(model, pictures, canary.ids_behind_screenshot))
+
+
+def _scores(prefix: str, canary: Canary) -> dict[str, torch.Tensor]:
+    """Return the tensors that are stored for the scores."""
+    tensors = {f"{prefix}logprobs": torch.cat(canary.logprobs)}
+    if canary.behind_screenshot is not None:
+        tensors[f"{prefix}behind_screenshot"] = canary.behind_screenshot
+    return tensors
 
 
 def _largest(stored: torch.Tensor, scored: torch.Tensor) -> torch.Tensor:
@@ -151,7 +155,8 @@ def has_canary(folder: str | Path) -> bool:
 
 
 def measure_canary(folder: str | Path, model: PreTrainedModel) -> tuple[float, float]:
-    """Return the canary gap of `model` (`Canary.gap`) and the largest one that is allowed, in nats.
+    """Return the canary gap of `model` (`Canary.gap`) and the part of it that counts (`Canary.unexplained_gap`), in
+    nats.
 
     Raise `CheckpointError`, and no other error, if the canary is missing or damaged, or if it does not fit the model's
     vocabulary.
@@ -159,9 +164,9 @@ def measure_canary(folder: str | Path, model: PreTrainedModel) -> tuple[float, f
     with raising_checkpoint_errors(f"the policy in {folder} cannot score its canary"):
         canary = read_canary(folder, model.config.get_text_config().vocab_size)
         pictures = None if canary.behind_screenshot is None else load_pictures(Path(folder))
-        scores, reduced = canary.scored(model, pictures), model.dtype != torch.float32
-        gap = canary.gap(scores.logprobs, scores.behind_screenshot, reduced=reduced)
-        return gap, canary.max_gap_nats(reduced=reduced)
+        found, reduced = score(model, canary.sequences, pictures), model.dtype != torch.float32
+        scores = found.logprobs, found.behind_screenshot
+        return canary.gap(*scores, reduced=reduced), canary.unexplained_gap(*scores, reduced=reduced)
 
 
 def read_canary(folder: str | Path, vocab_size: int) -> Canary:
@@ -170,8 +175,8 @@ def read_canary(folder: str | Path, vocab_size: int) -> Canary:
     with raising_checkpoint_errors(f"{file} is missing or damaged"):
         tensors = load_file(file)
         lengths, token_ids, stored = (tensors[name] for name in ("lengths", "token_ids", "logprobs"))
-        rounding = float(tensors.get("rounding_nats", 0.0))
-    if not _is_whole(lengths, token_ids, stored):
+        in_reduced = tensors.get(f"{REDUCED}logprobs")
+    if not _is_whole(lengths, token_ids, stored) or (in_reduced is not None and in_reduced.shape != stored.shape):
         shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in tensors.items())
         raise CheckpointError(
             f"{file} is damaged: the shapes of its tensors do not match ({shapes})", "publish the policy again"
@@ -179,7 +184,11 @@ def read_canary(folder: str | Path, vocab_size: int) -> Canary:
     if int(token_ids.max()) >= vocab_size:
         raise CheckpointError(f"{file} belongs to a model with a larger vocabulary", "publish the policy again")
     sequences = [part.tolist() for part in token_ids.split(lengths.tolist())]
-    return Canary(sequences, list(stored.split((lengths - 1).tolist())), tensors.get("behind_screenshot"), rounding)
+    parts = (lengths - 1).tolist()
+    reduced = None
+    if in_reduced is not None:
+        reduced = Canary(sequences, list(in_reduced.split(parts)), tensors.get(f"{REDUCED}behind_screenshot"))
+    return Canary(sequences, list(stored.split(parts)), tensors.get("behind_screenshot"), reduced)
 
 
 def _is_whole(lengths: torch.Tensor, token_ids: torch.Tensor, logprobs: torch.Tensor) -> bool:

@@ -39,7 +39,7 @@ def publish_policy(
     """Write weights, tokenizer, image processor and canary to `folder`, replacing the folder of a crashed attempt.
 
     The weights are rounded to `dtype`; the canary is computed in float32 with the rounded weights, and, if the engines
-    compute in another `engine_dtype`, once more in that, to tell rounding from wrong weights. With `merge`, an adapter
+    compute in another `engine_dtype`, once more in that, as a copy. With `merge`, an adapter
     is added to the weights, and also written to a subfolder. `publisher` adds its files. With `durable`, the folder
     survives power loss once this returns. `on_progress` is called after each file and chunk.
     """
@@ -48,8 +48,8 @@ def publish_policy(
     with whole_folder(folder, point="policy", durable=durable, on_progress=on_progress) as fresh:
         if merge:
             write_adapter(trained, fresh / ADAPTER_FOLDER)
-        reduced = None if engine_dtype == torch.float32 else copy_in(model, engine_dtype)
-        write_canary(fresh, model, [fixed, *first_tokens(branches, CANARY_TOKENS)], pictures, reduced)
+        sequences = [fixed, *first_tokens(branches, CANARY_TOKENS)]
+        write_canary(fresh, model, sequences, pictures, _as_in_engines(model, engine_dtype))
         on_progress()
         torch.nn.Module.to(model, dtype)
         write_policy(model, tokenizer, fresh, on_progress, pictures=pictures)
@@ -68,6 +68,14 @@ def _rounded(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
     if dtype == model.dtype:
         return model
     return with_weights(model, {name: parameter.detach().to(dtype) for name, parameter in model.named_parameters()})
+
+
+def _as_in_engines(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel | None:
+    """Return a copy of the model as an engine in this dtype has it, an adapter added to its base before rounding; None
+    for float32."""
+    if dtype == torch.float32:
+        return None
+    return copy_in(merged_copy(model) if has_adapter(model) else model, dtype)
 
 
 def policy_folder(root: Path, version: int, batch_id: int) -> Path:

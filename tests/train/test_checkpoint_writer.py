@@ -19,7 +19,7 @@ from quartet.ledger.checkpoints import checkpoint_folder
 from quartet.ledger.recovery import checkpoint_progress
 from quartet.manager.retention import Retention
 from quartet.policy.canary import measure_canary
-from quartet.policy.load import load_model
+from quartet.policy.load import copy_in, load_model
 from quartet.report.check import check_ledger
 from quartet.train.checkpoint import writer as checkpoint_writer
 from quartet.train.checkpoint.writer import default_interval, delete_folders
@@ -257,7 +257,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_trainer(
 def test_rounded_policies_load_everywhere_and_their_canary_is_of_the_rounded_weights(
     tmp_path: Path, recipe: RecipeBuilder
 ) -> None:
-    run = Run(tmp_path / "run", recipe(train=TRAIN | {"publish_dtype": "bfloat16"}))
+    run = Run(tmp_path / "run", recipe(train=TRAIN | {"publish_dtype": "bfloat16"}, engine={"dtype": "bfloat16"}))
     trainer = run.trainer()
     train(run, trainer, range(1))
     folder = run.ledger.policies.latest().path
@@ -269,6 +269,8 @@ def test_rounded_policies_load_everywhere_and_their_canary_is_of_the_rounded_wei
     assert AutoModelForCausalLM.from_pretrained(folder, dtype="auto").dtype == torch.bfloat16
     assert measure_canary(folder, load_model(Path(folder)))[0] < 1e-5
     assert measure_canary(folder, trainer.model)[0] > 1e-5, "the exact weights are others"
+    gap, unexplained = measure_canary(folder, copy_in(load_model(Path(folder)), torch.bfloat16))
+    assert unexplained < 1e-5 < gap, "the trainer scored in the engine's dtype too"
 
 
 @pytest.mark.parametrize(("megabytes", "interval"), [(0, 1), (8, 1), (200, 1), (201, 2), (8000, 10)])

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, Qwen3ForCausalLM
 
 from quartet.config import Lora, Recipe
 from quartet.errors import ConfigError
-from quartet.policy.canary import measure_canary, read_canary
+from quartet.policy.canary import measure_canary
 from quartet.policy.export import export_adapter, export_whole
 from quartet.policy.load import copy_in, load_model, read_weights
 from quartet.policy.lora import add_adapter, policy_weights
@@ -94,8 +94,8 @@ def test_a_published_policy_loads_as_base_plus_adapter(
     reduced = torch.bfloat16
     publish_policy(learner.model, make_tokenizer(), folder, branches, dtype=dtype, engine_dtype=reduced, merge=merge)
     assert measure_canary(folder, load_model(folder))[0] < 1e-5
-    rounding, _ = measure_canary(folder, copy_in(load_model(folder), reduced))
-    assert 0 < rounding == pytest.approx(rounding_of(folder), rel=0.5)
+    gap, unexplained = measure_canary(folder, copy_in(load_model(folder), reduced))
+    assert unexplained < 1e-5 < gap, "the trainer scored what an engine in bfloat16 loads"
     stored, trained = read_weights(folder), policy_weights(learner.model)
     for name, weights in stored.items():
         assert weights.dtype is (dtype if merge else torch.float32)
@@ -114,11 +114,6 @@ def test_a_policy_without_an_adapter_has_none_to_export(tmp_path: Path) -> None:
     publish_policy(make_model(), make_tokenizer(), tmp_path / "policy", [])
     with pytest.raises(ConfigError, match="has no adapter"):
         export_adapter(tmp_path / "policy", tmp_path / "adapter")
-
-
-def rounding_of(folder: Path) -> float:
-    """Return how far the trainer's own scores in bfloat16 are from those in float32, in nats."""
-    return read_canary(folder, load_model(folder).config.vocab_size).rounding_nats
 
 
 @torch.no_grad()

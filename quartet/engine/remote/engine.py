@@ -219,9 +219,10 @@ class RemoteEngine(ABC):
         except EngineError as error:
             raise CheckpointError(f"the server cannot score the canary of {folder}: {error.what}") from error
         reduced = self._config.dtype != "float32"
-        gap = canary.gap([torch.tensor(score) for score in scores], behind_screenshot, reduced=reduced)
-        refuse_gap(gap, canary.max_gap_nats(reduced=reduced), folder)
-        return gap
+        logprobs = [torch.tensor(score) for score in scores]
+        unexplained = canary.unexplained_gap(logprobs, behind_screenshot, reduced=reduced)
+        refuse_gap(unexplained, folder, reduced=reduced)
+        return canary.gap(logprobs, behind_screenshot, reduced=reduced)
 
     async def _score_behind_screenshot(self, canary: Canary) -> torch.Tensor | None:
         """Return the server's log-probs of the canary's tokens behind the fixed screenshot; None without pictures."""
