@@ -6,7 +6,7 @@ correct weights are loaded. For a model that reads pictures, some tokens are sco
 so that the gap also covers its image processor and its vision tower.
 
 An engine in bfloat16 computes other log-probs even with the right weights, and by how much depends on the policy. The
-trainer therefore also scores the canary in the engine's dtype; such an engine must be near either scores.
+trainer therefore also scores the canary in the engine's dtype; such an engine must be near the one or the other.
 """
 
 from pathlib import Path

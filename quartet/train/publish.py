@@ -39,9 +39,9 @@ def publish_policy(
     """Write weights, tokenizer, image processor and canary to `folder`, replacing the folder of a crashed attempt.
 
     The weights are rounded to `dtype`; the canary is computed in float32 with the rounded weights, and, if the engines
-    compute in another `engine_dtype`, once more in that, as a copy. With `merge`, an adapter
-    is added to the weights, and also written to a subfolder. `publisher` adds its files. With `durable`, the folder
-    survives power loss once this returns. `on_progress` is called after each file and chunk.
+    compute in another `engine_dtype`, once more in a copy that has it. With `merge`, an adapter is added to the
+    weights, and also written to a subfolder. `publisher` adds its files. With `durable`, the folder survives power loss
+    once this returns. `on_progress` is called after each file and chunk.
     """
     trained, model = model, _rounded(merged_copy(model) if merge else model, dtype)
     fixed = fixed_sequence(model.config.get_text_config().vocab_size, CANARY_TOKENS)
