@@ -71,7 +71,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     train_steps: list[dict[str, Any]]
     """Metrics of the newest 20 train steps, newest first."""
     canary_gap_nats: float | None
-    """Largest canary gap between engine and trainer (`engine/canary_gap_nats`), over the policies loaded in the last ten minutes; None if no policy was loaded, or none has a canary."""
+    """Largest canary gap between engine and trainer (`engine/canary_gap_nats`), over the policies loaded
+    in the last ten minutes; None if no policy was loaded, or none has a canary."""
     free_megabytes: float
 
 
