@@ -3,12 +3,12 @@
 A rollout counts by the share of its tokens that the loss counted: Quartet masks tokens with a lag above
 `admission.max_lag`, which take time but are not learned from. The rate of finished rollouts is printed beside it.
 
-All contenders use the same policy (Qwen3, 3.4 M parameters, or that of `--model`, in float32), the same multi-turn text
-environment with 0, 50 and 200 ms per step, groups of 8, 16 rollouts per train step, 32 tokens per turn, the same
-optimizer, and the same processor cores. TRL is measured in two ways: with `environment_factory`, which its
-documentation recommends, and with a hand-written `rollout_func` that steps all environments of a batch in threads. The
-contenders run in turn at each latency. Raw results are in `against_trl.jsonl`; those of another model are in a file of
-their own, `against_trl.MODEL.jsonl`.
+All contenders use the same policy (Qwen3, 3.4 M parameters, or that of `--model`, in float32, after imitation of a
+player that knows the form of actions), the same multi-turn text environment with 0, 50 and 200 ms per step, groups of
+8, 16 rollouts per train step, at most 32 tokens per turn, the same optimizer, and the same processor cores. TRL is
+measured in two ways: with `environment_factory`, which its documentation recommends, and with a hand-written
+`rollout_func` that steps all environments of a batch in threads. The contenders run in turn at each latency. Raw
+results are in `against_trl.jsonl`; those of another model are in a file of their own, `against_trl.MODEL.jsonl`.
 """
 
 import json
@@ -28,7 +28,7 @@ import psutil
 from benchmarks.raw_results import RawResults, results_option
 from benchmarks.trl_contenders.base import Contender, Job, Run
 from benchmarks.trl_contenders.ours import Ours
-from benchmarks.trl_contenders.start import make_start
+from benchmarks.trl_contenders.start import make_start, teach
 from benchmarks.trl_contenders.theirs import THEIRS, Trl, TrlProcess
 from quartet.cli.parameters import PolicyOrRun
 
@@ -65,7 +65,7 @@ def main(
     as_json: bool,
 ) -> None:
     """Measure against TRL."""
-    start = model.resolve() if model else make_start(Path(policy).resolve())
+    start = start_policy(Path(policy).resolve(), model)
     milliseconds = [int(delay) for delay in delays.split(",")]
     _take_cores(cores)
     runs: dict[tuple[str, int], list[Run]] = {}
@@ -88,6 +88,13 @@ def main(
             click.echo(line(contender.name, delay, run, warm_up_steps))
     result = summary(runs, milliseconds, warm_up_steps)
     click.echo(json.dumps(result) if as_json else "\n".join(f"{key:32} {value}" for key, value in result.items()))
+
+
+def start_policy(folder: Path, model: Path | None) -> Path:
+    """Return the folder of the policy that all contenders start from; make it if missing, in or beside `folder`."""
+    if model is None:
+        return make_start(folder)
+    return teach(model.resolve(), folder.with_name(f"{folder.name}-{model.resolve().name}"))
 
 
 def results_file(folder: Path, model: Path | None) -> Path:

@@ -41,24 +41,33 @@ def action_line(meant: str) -> str:
     return "done" if meant == "done" else f"click {meant} [{BUTTONS.index(meant) + 1}]"
 
 
-def imitate(
-    folder: Path, chats: list[Messages], shape: dict[str, int], *, vocab_size: int, texts: list[str], **sft: Any
+def new_policy(
+    folder: Path, chats: list[Messages], shape: dict[str, int], *, vocab_size: int, texts: list[str]
 ) -> Path:
-    """Train a new policy of this shape on the chats, and return its folder, `folder/policy`.
+    """Make an untrained policy of this shape in `folder` unless it exists, and return `folder`.
 
-    `texts` are further words of the tokenizer, `sft` are settings of the section `sft`. An existing policy is used
-    again.
+    The tokenizer is made of the words of the chats and of `texts`.
     """
     from quartet.policy.make import make_policy
+
+    if not folder.is_dir():
+        words = [*(message["content"] for chat in chats for message in chat), *texts]
+        make_policy(words, folder, vocab_size=vocab_size, **shape)
+    return folder
+
+
+def imitate(folder: Path, chats: list[Messages], untrained: Path, **sft: Any) -> Path:
+    """Train a policy on the chats unless `folder/policy` exists, and return that folder.
+
+    `sft` are settings of the section `sft`.
+    """
     from quartet.train.sft import run_sft
 
-    policy, untrained, data = folder / "policy", folder / "untrained", folder / "chats.jsonl"
+    policy, data = folder / "policy", folder / "chats.jsonl"
     if policy.is_dir():
         return policy
     folder.mkdir(parents=True, exist_ok=True)
     data.write_text("".join(json.dumps({"messages": chat}) + "\n" for chat in chats))
-    words = [*(message["content"] for chat in chats for message in chat), *texts]
-    make_policy(words, untrained, vocab_size=vocab_size, **shape)
     section = {"data": str(data), "output": str(policy), **sft}
     recipe = {"name": "player", "model": {"path": str(untrained)}, "env": {"name": ENVIRONMENT}, "sft": section}
     run_sft(parse_recipe(recipe, "benchmarks.desk_player"))

@@ -9,7 +9,7 @@ import random
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.desk_player import Messages, action_line, choose, episode, imitate, press
+from benchmarks.desk_player import Messages, action_line, choose, episode, imitate, new_policy, press
 from quartet.policy.prompt import turn_text
 
 SHAPE = {"hidden_size": 64, "num_layers": 2, "num_heads": 2}
@@ -40,7 +40,8 @@ def make_start(folder: Path, tail: Tail, *, steps: int = STEPS, shape: dict[str,
     """Make the policy in `folder` unless it exists, and return its folder. Takes one or two minutes."""
     chats = [chat for seed in range(EPISODES) for chat in turns(seed, tail)]
     sft = {"steps": steps, "tokens_per_batch": 2048, "learning_rate": 3e-3}
-    return imitate(folder, chats, shape, vocab_size=800, texts=[], **sft)
+    untrained = new_policy(folder / "untrained", chats, shape, vocab_size=800, texts=[])
+    return imitate(folder, chats, untrained, **sft)
 
 
 def turns(seed: int, tail: Tail) -> list[Messages]:

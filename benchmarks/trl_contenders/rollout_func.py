@@ -12,6 +12,7 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 
 from benchmarks.trl_contenders import base
 from benchmarks.trl_contenders.base import Job, Run
+from benchmarks.trl_contenders.conversation import between, opening
 from benchmarks.trl_contenders.environment import DeskTools
 from benchmarks.trl_contenders.trainer import train
 from benchmarks.workload import Workload, read_workload
@@ -43,7 +44,7 @@ class Rollouts:
         tokenizer: Any = trainer.processing_class
         desks = [DeskTools(self._workload) for _ in prompts]
         firsts = [desk.reset(seed=int(prompt[-1]["content"])) for desk, prompt in zip(desks, prompts, strict=True)]
-        prompt_ids = [_opened(tokenizer, text) for text in firsts]
+        prompt_ids = [opening(tokenizer, text) for text in firsts]
         ids = [list(first) for first in prompt_ids]
         masks: list[list[int]] = [[] for _ in prompts]
         live = list(range(len(prompts)))
@@ -56,7 +57,7 @@ class Rollouts:
             live = [index for index in live if calls[index] and len(masks[index]) < base.MAX_CONTEXT_TOKENS // 2]
             pages = self._pool.map(DeskTools.click, [desks[index] for index in live], [calls[index] for index in live])
             for index, text in zip(live, pages, strict=True):
-                observed = _opened(tokenizer, text)
+                observed = between(tokenizer, text)
                 ids[index] += observed
                 masks[index] += [0] * len(observed)
         return {
@@ -66,12 +67,6 @@ class Rollouts:
             "env_mask": masks,
             "env_reward": [desk.get_reward() for desk in desks],
         }
-
-
-def _opened(tokenizer: Any, text: str) -> list[int]:
-    """Return the ids between two responses: a message, and the start of the next response."""
-    messages = [{"role": "user", "content": text}]
-    return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
 
 
 def _element(tokenizer: Any, response: list[int]) -> str:

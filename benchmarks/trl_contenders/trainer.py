@@ -14,7 +14,7 @@ from benchmarks.trl_contenders import base
 from benchmarks.trl_contenders.base import Job, Run, TrainStep
 from benchmarks.trl_contenders.conversation import speak_tools
 
-PRESS_TOKENS = 80
+PRESS_TOKENS = 130
 """Maximum tokens of a page and a response, for each press of a rollout."""
 
 

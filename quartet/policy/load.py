@@ -265,7 +265,7 @@ def cast_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
         parameter.data = parameter.data.to(dtype)
 
 
-def copy_in(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+def cast_copy(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
     """Return a copy of `model` whose weights have another dtype, as after `cast_weights`."""
     instead = {
         id(parameter): torch.nn.Parameter(parameter.detach().to(dtype), requires_grad=False)

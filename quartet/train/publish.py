@@ -13,7 +13,7 @@ from quartet.files.whole_folder import nothing, whole_folder
 from quartet.policy.adapter import ADAPTER_FOLDER
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.policy.kind.base import PictureProcessor
-from quartet.policy.load import copy_in, with_weights, write_policy
+from quartet.policy.load import cast_copy, with_weights, write_policy
 from quartet.policy.lora import has_adapter, merged_copy, policy_weights, write_adapter
 from quartet.policy.publisher.base import Publisher
 from quartet.train.packing.branches import Branch
@@ -75,7 +75,7 @@ def _as_in_engines(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedMode
     for float32."""
     if dtype == torch.float32:
         return None
-    return copy_in(merged_copy(model) if has_adapter(model) else model, dtype)
+    return cast_copy(merged_copy(model) if has_adapter(model) else model, dtype)
 
 
 def policy_folder(root: Path, version: int, batch_id: int) -> Path:

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import against_trl
 from benchmarks.desk import BUTTONS
 from benchmarks.trl_contenders.base import ROLLOUTS_PER_STEP, TURN_TOKENS, Job, Run, TrainStep
-from benchmarks.trl_contenders.conversation import CHAT_TEMPLATE
+from benchmarks.trl_contenders.conversation import between, opening, speak_tools
 from benchmarks.trl_contenders.ours import Ours, recipe_of
 from benchmarks.trl_contenders.start import conversation, make_start, speak
 from benchmarks.trl_contenders.theirs import THEIRS, TrlProcess
@@ -36,19 +36,41 @@ def test_a_turn_has_as_many_tokens_as_the_benchmark_says(start):
     assert {len(renderer.response(speak(button))) for button in BUTTONS} == {TURN_TOKENS}
 
 
-def test_a_conversation_has_the_same_token_ids_in_quartet_and_in_trl(start):
+OWN = None
+CHATML = (
+    "{% for message in messages %}"
+    "{% if loop.first and message['role'] != 'system' %}<|user|>Finish the page.<|end|>\n{% endif %}"
+    "{{ '<|assistant|>' if message['role'] == 'assistant' else '<|user|>' }}{{ message['content'] }}<|end|>\n"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""A template as in language models: a default system message, and a line break after the end token."""
+
+
+@pytest.mark.parametrize("template", [OWN, CHATML], ids=["own", "chatml"])
+def test_a_conversation_has_the_same_token_ids_in_quartet_and_in_both_ways_of_trl(start, template):
     tokenizer, chat = load_tokenizer(start), conversation(seed=5)
+    tokenizer.chat_template = template or tokenizer.chat_template
     renderer = Renderer(tokenizer)
     ours = renderer.start(chat[0]["content"])
+    steps = opening(tokenizer, chat[0]["content"])
     for said, seen in zip(chat[1::2], chat[2::2], strict=False):
-        ours = renderer.extend(ours, renderer.response(said["content"]), seen["content"])
+        response = renderer.response(said["content"])
+        ours = renderer.extend(ours, response, seen["content"])
+        steps += response + between(tokenizer, seen["content"])
     roles = ["user", *["assistant", "tool"] * len(chat)]
     messages = [message | {"role": role} for message, role in zip(chat[:-1], roles, strict=False)]
-    theirs = tokenizer.apply_chat_template(
-        messages, chat_template=CHAT_TEMPLATE, add_generation_prompt=True, return_dict=False
-    )
+    rendered = speak_tools(tokenizer).apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
     assert len(chat) > 4
-    assert ours == theirs
+    assert ours == rendered == steps
+
+
+@pytest.mark.parametrize("template", [OWN, CHATML], ids=["own", "chatml"])
+def test_trl_finds_the_click_of_a_response(start, template):
+    tokenizer = load_tokenizer(start)
+    tokenizer.chat_template = template or tokenizer.chat_template
+    parsed = speak_tools(tokenizer).parse_response(Renderer(tokenizer).response(speak("next")), prefix=[])
+    assert [call["function"]["arguments"] for call in parsed["tool_calls"]] == [{"element": "next [2]"}]
 
 
 def test_settings_are_shared(start):

@@ -17,7 +17,7 @@ from quartet.policy.canary import (
     measure_canary,
     write_canary,
 )
-from quartet.policy.load import LoadedPolicy, copy_in, load_model, read_weights, swap_weights
+from quartet.policy.load import LoadedPolicy, cast_copy, load_model, read_weights, swap_weights
 
 
 def test_fixed_sequence_is_fixed():
@@ -62,7 +62,7 @@ def test_an_engine_in_bfloat16_may_be_as_far_off_as_the_trainer_in_bfloat16(
 ) -> None:
     """Large activations are rounded far, and other weights are still found; a float32 engine has no such excuse."""
     enlarge_norms(policy.model, 10.0)
-    reduced = copy_in(policy.model, torch.bfloat16)
+    reduced = cast_copy(policy.model, torch.bfloat16)
     ids = [fixed_sequence(policy.model.config.vocab_size)]
     write_canary(tmp_path, policy.model, ids)
     gap, unexplained = measure_canary(tmp_path, reduced)

@@ -19,8 +19,8 @@ from quartet.files.whole_folder import CHECKSUMS
 from quartet.policy.canary import write_canary
 from quartet.policy.load import (
     LoadedPolicy,
+    cast_copy,
     cast_weights,
-    copy_in,
     load_model,
     load_policy,
     read_weights,
@@ -46,7 +46,7 @@ def logits(model) -> torch.Tensor:
 def test_a_cast_rounds_weights_and_not_the_frequencies_of_positions(policy: LoadedPolicy) -> None:
     """`Module.to` rounds both, which turns far tokens by other angles."""
     model, far = policy.model, torch.arange(2000)[None]
-    exact, copied = model.model.rotary_emb(torch.zeros(1), far), copy_in(model, torch.bfloat16)
+    exact, copied = model.model.rotary_emb(torch.zeros(1), far), cast_copy(model, torch.bfloat16)
     cast_weights(model, torch.bfloat16)
     for reduced in (model, copied):
         assert {parameter.dtype for parameter in reduced.parameters()} == {torch.bfloat16}

@@ -19,7 +19,7 @@ from quartet.ledger.checkpoints import checkpoint_folder
 from quartet.ledger.recovery import checkpoint_progress
 from quartet.manager.retention import Retention
 from quartet.policy.canary import measure_canary
-from quartet.policy.load import copy_in, load_model
+from quartet.policy.load import cast_copy, load_model
 from quartet.report.check import check_ledger
 from quartet.train.checkpoint import writer as checkpoint_writer
 from quartet.train.checkpoint.writer import default_interval, delete_folders
@@ -269,7 +269,7 @@ def test_rounded_policies_load_everywhere_and_their_canary_is_of_the_rounded_wei
     assert AutoModelForCausalLM.from_pretrained(folder, dtype="auto").dtype == torch.bfloat16
     assert measure_canary(folder, load_model(Path(folder)))[0] < 1e-5
     assert measure_canary(folder, trainer.model)[0] > 1e-5, "the exact weights are others"
-    gap, unexplained = measure_canary(folder, copy_in(load_model(Path(folder)), torch.bfloat16))
+    gap, unexplained = measure_canary(folder, cast_copy(load_model(Path(folder)), torch.bfloat16))
     assert unexplained < 1e-5 < gap, "the trainer scored in the engine's dtype too"
 
 

@@ -15,7 +15,7 @@ from quartet.config import Lora, Recipe
 from quartet.errors import ConfigError
 from quartet.policy.canary import measure_canary
 from quartet.policy.export import export_adapter, export_whole
-from quartet.policy.load import copy_in, load_model, read_weights
+from quartet.policy.load import cast_copy, load_model, read_weights
 from quartet.policy.lora import add_adapter, policy_weights
 from quartet.train.assign import credits_of
 from quartet.train.checkpoint.files import load_checkpoint, state_bytes, take_snapshot, write_checkpoint
@@ -94,7 +94,7 @@ def test_a_published_policy_loads_as_base_plus_adapter(
     reduced = torch.bfloat16
     publish_policy(learner.model, make_tokenizer(), folder, branches, dtype=dtype, engine_dtype=reduced, merge=merge)
     assert measure_canary(folder, load_model(folder))[0] < 1e-5
-    gap, unexplained = measure_canary(folder, copy_in(load_model(folder), reduced))
+    gap, unexplained = measure_canary(folder, cast_copy(load_model(folder), reduced))
     assert unexplained < 1e-5 < gap, "the trainer scored what an engine in bfloat16 loads"
     stored, trained = read_weights(folder), policy_weights(learner.model)
     for name, weights in stored.items():
