@@ -1,7 +1,7 @@
 """Interfaces of environments: a session, a pool of sessions, and the part that a recipe names."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -12,10 +12,16 @@ from quartet.part import Part
 from quartet.types import Action, Message, Observation, StepResult, Task
 
 Expert = Callable[[Observation], str]
-"""Policy that solves one task: it returns the next action for an observation."""
+"""Policy that solves one task: it returns the next action for an observation, or "" if it has none."""
 SPEAKER = "speaker"
 """Key of `StepResult.info`: the role that responds next, `AGENT` or `USER`. Without it the agent does."""
 AGENT, USER = "agent", "user"
+
+
+def in_order(actions: Iterable[str]) -> Expert:
+    """Return an expert that takes these actions one after the other, whatever it sees, and then has none."""
+    left = iter(actions)
+    return lambda _: next(left, "")
 
 
 class Env(Protocol):

@@ -28,6 +28,8 @@ def misbehaving(response: str, solution: str, bonus: float = 0.0) -> Any:
             return {"right": 1.0, "style": float("inf")}
         case "none":
             return None
+        case "text":
+            return "1.0"
         case "nothing":
             return {}
         case "raise":
@@ -72,6 +74,17 @@ def trl_style(prompts: list[Any], completions: list[Any], solution: list[str], *
     texts = [one if isinstance(one, str) else one[0]["content"] for one in completions]
     assert len(prompts) == len(kwargs["responses"])
     return [float(text == right) for text, right in zip(texts, solution, strict=True)]
+
+
+def raises_in_company(completions: list[str]) -> list[float]:
+    """Score numbers, and raise an exception for a batch that has any other response."""
+    return [float(text) for text in completions]
+
+
+def verl_dict(solution_str: str, ground_truth: str) -> dict[str, Any]:
+    """Reward function of verl that returns its reward with further values, as its `math_dapo` does."""
+    right = solution_str == ground_truth
+    return {"score": 1.0 if right else -1.0, "acc": right, "pred": solution_str}
 
 
 def verl_style(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> float:

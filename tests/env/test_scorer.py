@@ -51,6 +51,7 @@ FAILURES = {
     "nan": "returned nan, which is not finite",
     "component": "is not finite",
     "none": "returned None, which is neither a number nor a dict of numbers",
+    "text": "returned '1.0', which is neither a number nor a dict of numbers",
     "nothing": "returned no components",
     "raise": r"raised ValueError: boom \(.*reward_functions.py:\d+, in misbehaving\)",
 }
@@ -82,6 +83,14 @@ async def test_a_batch_that_ends_the_process_is_repeated_case_by_case():
     assert isinstance(scores[1], RewardError)
     # The first case was alone: a batch is what waits when a process is free.
     assert [scores[0], scores[2]] == [{"exits_in_company": 1.0}] * 2
+
+
+async def test_an_exception_of_a_batch_is_an_error_of_the_cases_that_cause_it_only():
+    async with scorer("raises_in_company") as one:
+        calls = (one.score(case(text)) for text in ("1", "2", "n/a", "3"))
+        scores = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(scores[2], RewardError) and "ValueError" in str(scores[2])
+    assert [*scores[:2], scores[3]] == [{"raises_in_company": float(number)} for number in (1, 2, 3)]
 
 
 async def test_after_a_failed_batch_cases_that_nobody_waits_for_are_not_scored(tmp_path):
@@ -187,3 +196,10 @@ async def test_no_process_is_left():
     async with scorer("misbehaving", processes=2):
         assert len({child.pid for child in psutil.Process().children()} - before) == 2
     assert {child.pid for child in psutil.Process().children()} <= before
+
+
+async def test_the_score_of_a_dict_of_verl_is_the_whole_reward():
+    async with scorer("verl_dict") as one:
+        row = {"reward_model": {"ground_truth": "4"}}
+        scores = await asyncio.gather(*(one.score(case(text, **row)) for text in ("4", "5")))
+    assert scores == [{"verl_dict": 1.0}, {"verl_dict": -1.0}]

@@ -65,6 +65,15 @@ async def test_prompts_contain_advice_and_trained_prompts_are_those_without_it(p
     assert [turn.observation.guidance for turn in guided.turns] == [f"Hint: {press}" for press in solution(TASK)]
 
 
+def test_an_expert_of_fixed_actions_has_no_advice_after_its_last_one():
+    rollout = {"loop": "append", "guidance": {"name": "expert"}}
+    data = {"name": "guided", "model": {"path": "/m"}, "env": {"name": "tools"}, "rollout": rollout}
+    recipe = parse_recipe(data, "test")
+    advise = build(recipe.rollout.guidance, recipe).guide(Task(env="tools", family="calculator_1", seed=0))
+    texts = [advise(Observation(goal="", text="")) for _ in range(3)]
+    assert [bool(text) for text in texts] == [True, True, False]
+
+
 async def test_advice_in_one_turn_only_is_removed_from_later_prompts_too(policy: LoadedPolicy):
     class First(Guidance):
         """Advice at the first sign."""

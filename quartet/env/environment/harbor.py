@@ -7,7 +7,7 @@ from typing import Any, Literal
 from quartet import config
 from quartet.config import Recipe
 from quartet.config.section import Fraction, LocalPath, Positive, PositiveFloat, Section
-from quartet.env.base import Env, Environment, EnvPool, Expert
+from quartet.env.base import Env, Environment, EnvPool, Expert, in_order
 from quartet.env.confinement import require_bubblewrap
 from quartet.env.dataset.rows import FIRST_HELD_OUT_SEED, drawn
 from quartet.env.environment.dataset import LOOP_ADVICE
@@ -130,8 +130,8 @@ class Harbor(Environment):
     def expert(self, family_name: str, seed: int) -> Expert | None:
         """Return an agent that writes the files of the solution and runs it."""
         command = solving(self.task(Task(env="harbor", family=family_name, seed=seed)))
-        turns = iter([write_call(ToolCall(name="bash", arguments={"command": command})), "done"])
-        return (lambda _: next(turns)) if command else None
+        call = write_call(ToolCall(name="bash", arguments={"command": command}))
+        return in_order([call, "done"]) if command else None
 
     def task(self, task: Task) -> HarborTask:
         """Return the task of a seed. Raise `ConfigError` for an unknown family."""

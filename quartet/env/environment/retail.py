@@ -5,7 +5,7 @@ from typing import Any, Literal
 from quartet.actions.taken import canonical
 from quartet.config import Recipe
 from quartet.config.section import Section
-from quartet.env.base import Env, Environment, Expert
+from quartet.env.base import Env, Environment, Expert, in_order
 from quartet.env.environment.dataset import LOOP_ADVICE
 from quartet.env.retail.session import RetailSession
 from quartet.env.retail.tasks import FAMILIES, scenario_of
@@ -71,5 +71,4 @@ class Retail(Environment):
         find = ToolCall(name="find_customer", arguments={"name": name, "zip": zip_code})
         question = f"What are your {', '.join(scenario.facts)}?"
         helping = [*map(canonical, scenario.calls), f"It is done. {' '.join(scenario.outputs)}"]
-        turns = iter([question, canonical(find), *(helping if helps else ["It is done."])])
-        return lambda _: next(turns)
+        return in_order([question, canonical(find), *(helping if helps else ["It is done."])])

@@ -4,7 +4,7 @@ import shlex
 from typing import Any, Literal
 
 from quartet.config.section import Positive, Section
-from quartet.env.base import Env, Environment, Expert
+from quartet.env.base import Env, Environment, Expert, in_order
 from quartet.env.extra import import_extra
 from quartet.env.textworld.making import EXTRA, game_file
 from quartet.env.textworld.session import TextWorldSession
@@ -51,8 +51,7 @@ class TextWorld(Environment):
         return self.settings.turn_limit or 3 * len(self._solution(family_name, 0)) + 5
 
     def expert(self, family_name: str, seed: int) -> Expert:
-        commands = iter(self._solution(family_name, seed))
-        return lambda _: next(commands)
+        return in_order(self._solution(family_name, seed))
 
     def start(self, task: Task) -> Any:
         """Start the game of a task, which is made at its first use. Raise `ConfigError` for an unknown family and for

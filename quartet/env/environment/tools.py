@@ -8,7 +8,7 @@ from quartet.actions.grammar import parse_calls
 from quartet.actions.malformed_call import refused_call
 from quartet.actions.taken import canonical
 from quartet.config import Recipe
-from quartet.env.base import Env, Environment, Expert
+from quartet.env.base import Env, Environment, Expert, in_order
 from quartet.env.environment.dataset import LOOP_ADVICE
 from quartet.env.rewards.number import value_of
 from quartet.env.tools.problems import FAMILIES, problem_of, solve
@@ -95,13 +95,11 @@ sql(query) on the table people(name, age, city)"""
 
     def expert(self, family_name: str, seed: int) -> Expert:
         calls, answer = solve(*problem_of(Task(env="tools", family=family_name, seed=seed)))
-        turns = iter([*map(write_call, calls), answer])
-        return lambda _: next(turns)
+        return in_order([*map(write_call, calls), answer])
 
     def wrong_expert(self, family_name: str, seed: int) -> Expert:
         calls, answer = solve(*problem_of(Task(env="tools", family=family_name, seed=seed)))
-        turns = iter([*map(write_call, calls), f"{answer}1"])
-        return lambda _: next(turns)
+        return in_order([*map(write_call, calls), f"{answer}1"])
 
 
 class ToolsEnv:

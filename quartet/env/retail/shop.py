@@ -10,7 +10,6 @@ from msgspec import Struct
 from quartet.types import Function, Tool
 
 REASONS = ("no longer needed", "ordered by mistake")
-STATUSES = ("pending", "delivered", "cancelled", "returned")
 
 
 class RefusedError(Exception):

@@ -82,6 +82,9 @@ class Reward(Part):
         """Return the components of a value. A value that is not finite numbers is an error."""
         components = value if isinstance(value, Mapping) else {self.label: value}
         try:
+            # A text such as "1" is refused: it is more likely an answer than a reward.
+            if any(isinstance(one, str) for one in components.values()):
+                raise TypeError
             numbers = {str(name): float(one) for name, one in components.items()}
         except (TypeError, ValueError):
             return Score(error=f"returned {value!r:.80}, which is neither a number nor a dict of numbers")

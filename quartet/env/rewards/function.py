@@ -1,8 +1,7 @@
 """A function as a reward: `module:function`, with the parameters of TRL's or verl's reward functions."""
 
-import asyncio
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -76,21 +75,31 @@ class Function(Reward):
         return self._function(**self._arguments(_named(case)))
 
     async def score_all(self, cases: Sequence[Case], timeout_seconds: float) -> list[Score]:
-        """Score cases one by one, or all in one call of a function that takes a batch."""
+        """Score cases one by one, or all in one call of a function that takes a batch; if that raises an exception,
+        each in a call of its own. The process that waits ends a call that takes too long."""
         if not self._takes_batch:
             return await super().score_all(cases, timeout_seconds)
         rows = [_named(case) for case in cases]
+        columns = {name: [row.get(name) for row in rows] for name in {name for row in rows for name in row}}
         try:
-            columns = {name: [row.get(name) for row in rows] for name in {name for row in rows for name in row}}
             values = self._function(**self._arguments(columns))
-            values = list(await asyncio.wait_for(values, timeout_seconds) if inspect.isawaitable(values) else values)
+            values = list(await values if inspect.isawaitable(values) else values)
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001  (the function is the user's)
-            return [failed(error)] * len(cases)
+            if len(cases) == 1:
+                return [failed(error)]
+            # One case may be the cause, and the others have scores.
+            return [score for case in cases for score in await self.score_all([case], timeout_seconds)]
         if len(values) != len(cases):
             return [Score(error=f"returned {len(values)} values for {len(cases)} responses")] * len(cases)
         return [self.checked(value) for value in values]
+
+    def checked(self, value: Any) -> Score:
+        """Return the components of a value; of a dict that a function of verl returns, only `score` is the reward."""
+        if "solution_str" in self._parameters and isinstance(value, Mapping) and "score" in value:
+            value = value["score"]
+        return super().checked(value)
 
     def _arguments(self, named: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments that the function declares; with `**kwargs` it gets every column.

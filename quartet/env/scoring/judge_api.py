@@ -7,7 +7,7 @@ import re
 from typing import Annotated
 
 import msgspec
-from aiohttp import ClientError, ClientSession
+from aiohttp import ClientError, ClientSession, ClientTimeout
 from pydantic import Field
 
 from quartet.config.section import Positive, Section, ServerUrl
@@ -17,6 +17,8 @@ LOG = logging.getLogger(__name__)
 BUSY = (408, 409, 425, 429, 500, 502, 503, 504)
 """HTTP statuses after which the question is asked again, until the reward's deadline."""
 PAUSE_SECONDS = 0.5
+NO_TIMEOUT = ClientTimeout(total=None)
+"""Timeout of a request: none, since the reward's own limit cancels the call."""
 _MARKS = re.compile(r"[*_`#>()\[\]\"]")
 
 
@@ -48,7 +50,7 @@ class Judge:
 
         Raise `RewardError` if the server rejects the question or its answer is not a chat completion.
         """
-        async with ClientSession(headers=self._headers) as http:
+        async with ClientSession(headers=self._headers, timeout=NO_TIMEOUT) as http:
             while True:
                 answer = await self._try(http, question)
                 if answer is not None:
