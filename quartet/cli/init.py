@@ -15,6 +15,9 @@ LONGEST_CONTEXT_TOKENS = 4096
 """Maximum `engine.max_context_tokens` written to a recipe; a longer context takes too much memory for a first run."""
 LONGEST_CONTEXT_WITH_PICTURES = 16_384
 """The same for a model that reads pictures: five screens of 1920 x 1080 pixels take up to 13,500 tokens."""
+LARGE_WEIGHT_BYTES = 100_000_000
+"""Size of weights above which a recipe gets the rate below. Policies that Quartet makes are smaller."""
+LEARNING_RATE_OF_LARGE_WEIGHTS = 1e-6
 PICTURES = {"min": 3, "every": 3}
 """A prompt shows the newest three to five pictures."""
 
@@ -95,7 +98,8 @@ def _known_model(env: str) -> str | None:
 def _chosen(folder: Path, env: str, model: Path, overrides: tuple[str, ...]) -> dict[str, Any]:
     """Return the values that differ from defaults: the environment's first settings, the model, and the overrides.
 
-    A model that reads pictures gets a history that bounds them, and the format of actions of its kind.
+    A model that reads pictures gets a history that bounds them, and the format of actions of its kind. A model with
+    more weights than policies that Quartet makes gets a lower learning rate.
     """
     from quartet.env.base import Environment
     from quartet.policy.kind.find import kind_of
@@ -120,6 +124,9 @@ def _chosen(folder: Path, env: str, model: Path, overrides: tuple[str, ...]) -> 
         seen = {"loop": "screens", "history": {"name": "interval", **PICTURES}, "actions": kind.actions}
         chosen["rollout"] = chosen.get("rollout", {}) | seen
         chosen["train"] = chosen.get("train", {}) | {"max_tokens_per_microbatch": context}
+    weights = sum(file.stat().st_size for file in (named or model).glob("*.safetensors"))
+    if weights > LARGE_WEIGHT_BYTES:
+        chosen["train"] = chosen.get("train", {}) | {"learning_rate": LEARNING_RATE_OF_LARGE_WEIGHTS}
     for override in overrides:
         apply_override(chosen, override)
     return chosen

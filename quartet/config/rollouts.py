@@ -7,6 +7,9 @@ from pydantic import Field, model_validator
 from quartet.config.choice import Choice
 from quartet.config.section import Device, LocalPath, PolicyPath, Positive, PositiveFloat, Section
 
+TemplateName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
+"""Name of an argument of a chat template."""
+
 
 class Model(Section):
     """Weights and tokenizer of the policy."""
@@ -17,6 +20,8 @@ class Model(Section):
     `smollm2-135m`."""
     trust_remote_code: bool = False
     """Run Python code that came with the model. Off by default."""
+    template_arguments: dict[TemplateName, bool | int | str] = {}
+    """Arguments of the chat template, such as `enable_thinking = false` for Qwen3."""
     freeze_vision: bool = False
     """Train only the decoder of a model that reads pictures; its vision tower stays as it is."""
     picture_cache_megabytes: Annotated[int, Field(ge=0)] = 512

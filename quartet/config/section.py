@@ -99,4 +99,4 @@ class Section(BaseModel):
 def named_tables(info: FieldInfo) -> Any:
     """Return the section type of a field whose values are tables by name, such as `[policies.NAME]`; else None."""
     inner = get_args(info.annotation)[-1:] if get_origin(info.annotation) is dict else ()
-    return inner[0] if inner and issubclass(inner[0], Section) else None
+    return inner[0] if inner and isinstance(inner[0], type) and issubclass(inner[0], Section) else None

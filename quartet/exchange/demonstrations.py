@@ -121,10 +121,12 @@ def _settle_vocabulary(ledger: Ledger, recipe: Recipe) -> int:
 
 
 def _tokenizer(ledger: Ledger, recipe: Recipe) -> "PreTrainedTokenizerBase":
-    from quartet.policy.tokenizer_files import load_tokenizer
+    from quartet.policy.tokenizer_files import load_tokenizer, set_template_arguments
 
     trust = recipe.model.trust_remote_code
-    return _from_policy(ledger, lambda folder: load_tokenizer(folder, trust_remote_code=trust))
+    tokenizer = _from_policy(ledger, lambda folder: load_tokenizer(folder, trust_remote_code=trust))
+    set_template_arguments(tokenizer, recipe.model.template_arguments)
+    return tokenizer
 
 
 def _from_policy(ledger: Ledger, load: Callable[[Path], T]) -> T:

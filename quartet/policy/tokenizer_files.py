@@ -1,5 +1,7 @@
 """Loading of a policy's tokenizer without torch, so that processes that read no weights start in half the time."""
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
@@ -19,6 +21,14 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrain
         return AutoTokenizer.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=trust_remote_code, use_fast=True
         )
+
+
+def set_template_arguments(tokenizer: PreTrainedTokenizerBase, arguments: Mapping[str, bool | int | str]) -> None:
+    """Set `arguments` at the start of the tokenizer's chat template, so that every rendering has them."""
+    values = "".join(f"{{%- set {name} = {json.dumps(value)} -%}}" for name, value in arguments.items())
+    template = tokenizer.chat_template
+    if arguments and template and not template.startswith(values):
+        tokenizer.chat_template = values + template
 
 
 def vocabulary_size(folder: Path, *, trust_remote_code: bool = False) -> int:

@@ -21,6 +21,7 @@ from quartet.errors import ConfigError
 from quartet.policy.device import usable_device
 from quartet.policy.examples import TokenBatch, batches, padding_id, read_chats
 from quartet.policy.load import load_policy, make_place, save_policy
+from quartet.policy.tokenizer_files import set_template_arguments
 from quartet.registry import load_class
 from quartet.train.linear import train_by_the_faster_library
 
@@ -104,6 +105,7 @@ def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None)
     torch.set_num_threads(sft.threads)
     device = usable_device(recipe.train.device, "train.device")
     model, tokenizer, pictures = load_policy(recipe.model.path, trust_remote_code=recipe.model.trust_remote_code)
+    set_template_arguments(tokenizer, recipe.model.template_arguments)
     torch.nn.Module.to(model, device)
     pad_id = padding_id(tokenizer)
     examples = read_chats(sft.data, tokenizer, opening(recipe, tokenizer)) if sft.data else []

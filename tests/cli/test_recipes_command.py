@@ -107,6 +107,13 @@ def test_a_written_recipe_is_trained_without_a_change(tmp_path, env, flags):
     )
 
 
+@pytest.mark.parametrize(("largest", "rate"), [(100_000_000, 3e-4), (1_000_000, 1e-6)])
+def test_a_large_model_gets_a_low_learning_rate(tmp_path, monkeypatch, largest, rate):
+    monkeypatch.setattr("quartet.cli.init.LARGE_WEIGHT_BYTES", largest)
+    invoke("init", tmp_path / "new", "--env", "bandit", "--model", POLICY)
+    assert load_recipe(tmp_path / "new" / "recipe.toml").train.learning_rate == rate
+
+
 def test_its_comments_are_the_docstrings_of_the_settings(tmp_path):
     invoke("init", tmp_path, "--env", "bandit", "--model", POLICY, "--every-setting")
     text = " ".join(line.lstrip("# ") for line in (tmp_path / "recipe.toml").read_text().splitlines())

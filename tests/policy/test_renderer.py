@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from quartet.errors import ConfigError, EnvError
 from quartet.policy.chat import Chat, exchanges
 from quartet.policy.renderer import Renderer
+from quartet.policy.tokenizer_files import set_template_arguments
 from quartet.types import Function, Message, Prompt, Tool
 from tests.rollout.scripted_engine import CHAT_TEMPLATE, make_tokenizer
 
@@ -96,6 +97,29 @@ def test_answers_of_a_chat_continue_and_end_the_thought_that_the_template_opens(
         assert renderer.decode(one.response_ids) == "easy</think>4"
     with pytest.raises(ValueError, match="opens a thought"):
         list(exchanges(Chat([Message("user", "2+2"), Message("assistant", "4")]), renderer))
+
+
+QUIET = CHATML.replace(
+    "\n{% endif %}", "\n{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+)
+"""A template that closes the thought before it begins if an argument says so, as that of Qwen3 does."""
+
+
+def test_arguments_of_the_template_are_in_every_rendering_and_are_set_once():
+    tokenizer = make_tokenizer(QUIET)
+    assert not Renderer(tokenizer).decode(Renderer(tokenizer).start("hello")).endswith("</think>\n\n")
+    set_template_arguments(tokenizer, {})
+    assert tokenizer.chat_template == QUIET
+    for _ in range(2):
+        set_template_arguments(tokenizer, {"enable_thinking": False, "style": 'a "b"', "depth": 2})
+    assert tokenizer.chat_template.count("enable_thinking = false") == 1
+    renderer = Renderer(tokenizer)
+    first = renderer.start("hello")
+    second = renderer.extend(first, [*ids_of("click"), END], "again")
+    assert second[: len(first)] == first
+    assert [renderer.decode(ids).endswith("</think>\n\n") for ids in (first, second)] == [True, True]
+    tokenizer.chat_template += "{{ style }}{{ depth + 1 }}"
+    assert render(["hello"], tokenizer)[-4:] == ids_of('a "b"3')[-4:]
 
 
 def test_separators_of_several_tokens():
