@@ -12,11 +12,13 @@ results are in `against_trl.jsonl`; those of another model are in a file of thei
 """
 
 import json
+import multiprocessing
 import os
 import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, contextmanager
 from itertools import product
 from pathlib import Path
@@ -94,7 +96,10 @@ def start_policy(folder: Path, model: Path | None) -> Path:
     """Return the folder of the policy that all contenders start from; make it if missing, in or beside `folder`."""
     if model is None:
         return make_start(folder)
-    return teach(model.resolve(), folder.with_name(f"{folder.name}-{model.resolve().name}"))
+    model = model.resolve()
+    # The gigabytes that imitation takes are given back when its process ends.
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(teach, model, folder.with_name(f"{folder.name}-{model.name}")).result()
 
 
 def results_file(folder: Path, model: Path | None) -> Path:

@@ -81,11 +81,19 @@ def _names(context: click.Context, option: click.Parameter, batches: str) -> lis
 @click.option(
     "--batches", default=",".join(BATCHES), show_default=True, callback=_names, help="Names, separated by commas."
 )
+@click.option(
+    "--without",
+    type=click.Choice(sorted({name for names in NAMES.values() for name in names} - {"ours"})),
+    multiple=True,
+    help="Contender to leave out, if memory is short; may be repeated.",
+)
 @click.option("--model", type=PolicyOrRun(), help="Folder or name of a model, such as smollm2-135m.")
 @click.option("--json", "as_json", is_flag=True)
-def main(repetitions: int, rollouts: int, batches: list[str], model: Path | None, as_json: bool) -> None:
+def main(
+    repetitions: int, rollouts: int, batches: list[str], without: tuple[str, ...], model: Path | None, as_json: bool
+) -> None:
     """Measure train steps."""
-    costs = {batch: measure(batch, rollouts, repetitions, model) for batch in batches}
+    costs = {batch: measure(batch, rollouts, repetitions, model, without) for batch in batches}
     result = ratios(costs) | {
         "batches": {
             batch: sizes(prepared(BATCHES[batch](rollouts)), of_batch, new_model(model))
@@ -95,10 +103,12 @@ def main(repetitions: int, rollouts: int, batches: list[str], model: Path | None
     click.echo(json.dumps(result) if as_json else json.dumps(result, indent=2))
 
 
-def measure(batch: str, rollouts: int, repetitions: int, policy: Path | None = None) -> dict[str, list[Spent]]:
+def measure(
+    batch: str, rollouts: int, repetitions: int, policy: Path | None = None, left_out: Sequence[str] = ()
+) -> dict[str, list[Spent]]:
     """Return the cost of each contender's train steps, which take turns; the first is a warm-up."""
-    found: dict[str, list[Spent]] = {name: [] for name in NAMES[batch]}
-    with contenders(NAMES[batch], batch, rollouts, policy) as everybody:
+    found: dict[str, list[Spent]] = {name: [] for name in NAMES[batch] if name not in left_out}
+    with contenders([*found], batch, rollouts, policy) as everybody:
         for repetition in range(repetitions + 1):
             for place in range(len(everybody)):
                 contender = everybody[(place + repetition) % len(everybody)]
@@ -113,12 +123,12 @@ def ratios(costs: Costs) -> dict[str, Any]:
     """Return medians of ratios, taken within each repetition, with the lowest and the highest."""
     result: dict[str, Any] = {}
     for name, (batch, other) in RATIOS.items():
-        if batch in costs:
+        if other in costs.get(batch, {}):
             pairs = zip(costs[batch][other], costs[batch]["ours"], strict=True)
             found = sorted(theirs.processor_seconds / ours.processor_seconds for theirs, ours in pairs)
             result[name] = round(statistics.median(found), 3)
             result[f"{name}_spread"] = {"lowest": round(found[0], 3), "highest": round(found[-1], 3)}
-    if "variable" in costs:
+    if "bare" in costs.get("variable", {}):
         ours, bare = (costs["variable"][name][-1].peak_bytes for name in ("ours", "bare"))
         result["memory_ratio_to_bare_loop"] = round(ours / bare, 3)
     return result

@@ -134,3 +134,8 @@ def test_ratios_are_taken_within_a_repetition() -> None:
     assert found["ratio_to_bare_loop_spread"] == {"lowest": 1.0, "highest": 3.0}
     assert found["memory_ratio_to_bare_loop"] == pytest.approx(0.9)
     assert "ratio_tree_to_leaves" not in found
+
+
+def test_contenders_that_are_left_out_have_no_ratio() -> None:
+    found = trainer.ratios({"variable": {"trl": [Spent(3.0, 100)], "ours": [Spent(1.0, 90)]}})
+    assert found == {"ratio_to_trl": 3.0, "ratio_to_trl_spread": {"lowest": 3.0, "highest": 3.0}}
