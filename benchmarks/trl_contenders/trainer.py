@@ -14,6 +14,8 @@ from benchmarks.trl_contenders import base
 from benchmarks.trl_contenders.base import Job, Run, TrainStep
 from benchmarks.trl_contenders.conversation import speak_tools
 
+MICROBATCH_LOGIT_BYTES = 1 << 30
+"""TRL keeps several copies of a microbatch's logits: 16 rollouts of SmolLM2-135M need more than 20 GB."""
 PRESS_TOKENS = 130
 """Maximum tokens of a page and a response, for each press of a rollout."""
 
@@ -22,11 +24,12 @@ def train(job: Job, folder: Path, rows: list[dict[str, Any]], **how: Any) -> Run
     """Train on the dataset `rows`. `how` is passed to GRPOTrainer: the environment, or the rollout function."""
     torch.set_num_threads(job.threads)
     steps = Steps()
+    tokenizer = speak_tools(AutoTokenizer.from_pretrained(job.policy))
     trainer = GRPOTrainer(
         model=job.policy,
-        args=_arguments(job, folder),
+        args=_arguments(job, folder, len(tokenizer)),
         train_dataset=Dataset.from_list(rows),
-        processing_class=speak_tools(AutoTokenizer.from_pretrained(job.policy)),
+        processing_class=tokenizer,
         callbacks=[steps],
         **how,
     )
@@ -34,12 +37,20 @@ def train(job: Job, folder: Path, rows: list[dict[str, Any]], **how: Any) -> Run
     return Run(steps.ended)
 
 
-def _arguments(job: Job, folder: Path) -> GRPOConfig:
+def rows_per_microbatch(vocabulary: int) -> int:
+    """Return how many of a batch's rollouts have logits of at most `MICROBATCH_LOGIT_BYTES` in float32."""
+    fit = MICROBATCH_LOGIT_BYTES // (4 * vocabulary * base.MAX_CONTEXT_TOKENS)
+    return next(rows for rows in (16, 8, 4, 2, 1) if rows <= max(fit, 1))
+
+
+def _arguments(job: Job, folder: Path, vocabulary: int) -> GRPOConfig:
+    rows = rows_per_microbatch(vocabulary)
     return GRPOConfig(
         output_dir=str(folder),
         max_steps=job.train_steps,
         num_generations=base.ROLLOUTS_PER_GROUP,
-        per_device_train_batch_size=base.ROLLOUTS_PER_STEP,
+        per_device_train_batch_size=rows,
+        gradient_accumulation_steps=base.ROLLOUTS_PER_STEP // rows,
         max_completion_length=base.MAX_PRESSES * PRESS_TOKENS + base.TURN_TOKENS,
         generation_kwargs={"max_new_tokens": base.TURN_TOKENS},
         temperature=1.0,

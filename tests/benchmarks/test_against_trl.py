@@ -124,6 +124,13 @@ def test_a_python_without_trl_is_refused_with_advice(tmp_path):
         TrlProcess(str(python), threads=1)
 
 
+def test_trl_computes_on_fewer_rollouts_at_a_time_if_their_logits_are_large():
+    pytest.importorskip("trl")
+    from benchmarks.trl_contenders.trainer import rows_per_microbatch
+
+    assert [rows_per_microbatch(vocabulary) for vocabulary in (4096, 49_152, 1 << 30)] == [16, 4, 1]
+
+
 @pytest.mark.campaign
 def test_quartet_trains_as_many_steps_as_it_is_asked_for(start, tmp_path):
     run = Ours().run(job(start, "quartet"), tmp_path)
