@@ -49,7 +49,9 @@ def publish_policy(
         if merge:
             write_adapter(trained, fresh / ADAPTER_FOLDER)
         sequences = [fixed, *first_tokens(branches, CANARY_TOKENS)]
-        write_canary(fresh, model, sequences, pictures, _as_in_engines(model, engine_dtype))
+        reduced = _as_in_engines(model, engine_dtype)
+        on_progress()
+        write_canary(fresh, model, sequences, pictures, reduced)
         on_progress()
         torch.nn.Module.to(model, dtype)
         write_policy(model, tokenizer, fresh, on_progress, pictures=pictures)
