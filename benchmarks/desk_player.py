@@ -68,7 +68,12 @@ def imitate(folder: Path, chats: list[Messages], untrained: Path, **sft: Any) ->
         return policy
     folder.mkdir(parents=True, exist_ok=True)
     data.write_text("".join(json.dumps({"messages": chat}) + "\n" for chat in chats))
-    section = {"data": str(data), "output": str(policy), **sft}
-    recipe = {"name": "player", "model": {"path": str(untrained)}, "env": {"name": ENVIRONMENT}, "sft": section}
+    recipe = {
+        "name": "player",
+        "model": {"path": str(untrained)},
+        "env": {"name": ENVIRONMENT},
+        "rollout": {"system_prompt": ""},  # the conversation that every contender has
+        "sft": {"data": str(data), "output": str(policy), **sft},
+    }
     run_sft(parse_recipe(recipe, "benchmarks.desk_player"))
     return policy

@@ -18,7 +18,7 @@ THOUGHT = "the page is open and it has some buttons and text, now"
 """Text before the action; with a button and the end of the turn it has 32 tokens."""
 CONVERSATIONS = 400
 STEPS = 60
-MODEL_STEPS = 20
+MODEL_STEPS = 40
 """Train steps of a model that knows a language already."""
 
 
@@ -31,7 +31,7 @@ def make_start(folder: Path, *, steps: int = STEPS, shape: dict[str, int] = SHAP
 
 def teach(model: Path, folder: Path, *, steps: int = MODEL_STEPS) -> Path:
     """Let another model imitate the player in `folder` unless it did, and return its folder. Takes minutes."""
-    return imitate(folder, conversations(), model, steps=steps, tokens_per_batch=3072, learning_rate=1e-4)
+    return imitate(folder, conversations(), model, steps=steps, tokens_per_batch=1024, learning_rate=2e-4, threads=2)
 
 
 def conversations() -> list[Messages]:
