@@ -4,9 +4,9 @@
     python -m benchmarks.strategies --method vade --json    # run one; it replaces its file of raw results
     python -m benchmarks.strategies --method best_locks_tuning --seeds 0-4 --results /tmp/tuning
 
-A method is compared with plain GRPO on a suite of the environment `locks`, on the environment `worlds`, or on a table
-of probabilities, with paired seeds. The seeds 0 to 4 are for tuning and are never published. Results depend on seeds
-and tokens, not on the machine's speed. Experiments in a browser are described in their files.
+A method is compared with plain GRPO on a suite of the environment `locks`, on the environment `worlds` or `lookups`, or
+on a table of probabilities, with paired seeds. The seeds 0 to 4 are for tuning and are never published. Results depend
+on seeds and tokens, not on the machine's speed. Experiments in a browser are described in their files.
 """
 
 import json
@@ -59,7 +59,7 @@ def main(names: Sequence[str], seeds: str, jobs: int, starts: Path | None, resul
 
 
 def _initial_policies(experiments: Iterable[type[Experiment]], folder: Path) -> dict[type[Experiment], list[str]]:
-    """Return the setting of the initial policy of each experiment on `locks` or `worlds`; a table of probabilities has
+    """Return the setting of the initial policy of each experiment on an environment; a table of probabilities has
     none."""
     return {
         one: [f"model.path={one.start(folder / _start_name(one))}"] for one in experiments if issubclass(one, Strategy)
