@@ -50,6 +50,7 @@ LAST_STEPS = 4
     "--policy", default="runs/benchmarks/desk", show_default=True, help="Folder of the policy, made if missing."
 )
 @click.option("--model", type=PolicyOrRun(), help="Folder or name of another model, such as smollm2-135m.")
+@click.option("--way", "ways", type=click.Choice(THEIRS), multiple=True, help="A way to use TRL; default: both.")
 @click.option("--trl-python", default=sys.executable, help="Python interpreter that has TRL; default: this one.")
 @results_option
 @click.option("--json", "as_json", is_flag=True)
@@ -62,6 +63,7 @@ def main(
     cores: int,
     policy: str,
     model: Path | None,
+    ways: tuple[str, ...],
     trl_python: str,
     results: Path,
     as_json: bool,
@@ -73,7 +75,7 @@ def main(
     runs: dict[tuple[str, int], list[Run]] = {}
     raw = RawResults(results_file(results, model), Run)
     raw.begin()
-    with contenders(trl_python, cores) as everybody:
+    with contenders(trl_python, cores, ways or THEIRS) as everybody:
         for repetition, delay, contender in in_turns(everybody, milliseconds, repetitions):
             job = Job(
                 contender=contender.name,
@@ -108,10 +110,10 @@ def results_file(folder: Path, model: Path | None) -> Path:
 
 
 @contextmanager
-def contenders(trl_python: str, threads: int) -> Iterator[list[Contender]]:
-    """Yield the contenders, TRL in two ways and Quartet; end their processes afterwards."""
+def contenders(trl_python: str, threads: int, ways: Sequence[str]) -> Iterator[list[Contender]]:
+    """Yield the contenders, TRL in one or two ways and Quartet; end their processes afterwards."""
     with closing(TrlProcess(trl_python, threads)) as process:
-        yield [*(Trl(name, process) for name in THEIRS), Ours()]
+        yield [*(Trl(name, process) for name in ways), Ours()]
 
 
 def in_turns(
@@ -145,11 +147,12 @@ def summary(runs: dict[tuple[str, int], list[Run]], delays: list[int], warm_up_s
     finished = {key: [run.rollouts_per_second(warm_up_steps) for run in of_key] for key, of_key in runs.items()}
     shares = {key: [run.trained_share(warm_up_steps) for run in of_key] for key, of_key in runs.items()}
     result: dict[str, Any] = {}
-    for name in THEIRS:
+    theirs = [name for name in THEIRS if (name, delays[0]) in runs]
+    for name in theirs:
         result[f"ratio_to_{name}"] = {
             str(delay): round(_median_ratio(rates[Ours.name, delay], rates[name, delay]), 3) for delay in delays
         }
-    names = (*THEIRS, Ours.name)
+    names = (*theirs, Ours.name)
     figures = {"trained_rollouts_per_second": rates, "rollouts_per_second": finished, "trained_token_share": shares}
     for figure, values in figures.items():
         result[figure] = {
