@@ -14,7 +14,7 @@ from quartet.env.desktop.task.evaluator import Evaluator
 from quartet.env.desktop.task.family import SHIPPED, family_files, folders, load_task
 from quartet.env.desktop.task.getter import Cell, Entries, File, Mode, Setting
 from quartet.env.desktop.task.metric import METRICS
-from quartet.errors import ConfigError, EnvError
+from quartet.errors import ConfigError, ExpertError
 from quartet.types import Observation
 
 
@@ -197,6 +197,6 @@ def test_an_expert_names_elements_by_kind_and_label() -> None:
     assert expert(seen) == "click * [3]"
     assert expert(seen) == "click a.txt - Mousepad [1]"
     assert expert(seen) == 'type 1st [2] "a < b > c"'
-    with pytest.raises(EnvError, match="no element 'menu File'"):
+    with pytest.raises(ExpertError, match="no element 'menu File'"):
         expert(seen)
     assert expert(seen) == "done"
