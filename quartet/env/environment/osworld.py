@@ -8,6 +8,7 @@ from quartet import config
 from quartet.actions.grammar import GRAMMAR
 from quartet.config.section import LocalPath, Positive, PositiveFloat, Section
 from quartet.env.base import Environment, EnvPool
+from quartet.env.deadlines import Deadlines
 from quartet.env.osworld.judging import obstacle
 from quartet.env.osworld.pool import GuestPool
 from quartet.env.osworld.session import OSWorldSession
@@ -77,7 +78,7 @@ class OSWorld(Environment):
                 max_turns=self.settings.max_turns_per_episode,
                 launch_seconds=self.settings.launch_seconds,
                 settle_seconds=self.settings.settle_seconds,
-                timeout_seconds=env.step_timeout_seconds,
+                deadlines=Deadlines.of(env),
             )
 
         return GuestPool(session, self.settings.addresses[: env.sessions])
