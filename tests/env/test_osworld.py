@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -17,6 +18,7 @@ from osworld_guest import TREE, GuestServer
 from PIL import Image
 
 from quartet import config
+from quartet.actions.grammar import parse_action
 from quartet.cli import cli
 from quartet.env import family_categories, make_environment
 from quartet.env.base import EnvPool
@@ -32,7 +34,7 @@ from quartet.policy.make_vision import make_vision_policy
 from quartet.recipe.file import load_recipe
 from quartet.registry import build
 from quartet.runtime.plan import check_training
-from quartet.types import Keyboard, Outcome, Pointer, StepResult, Task
+from quartet.types import Done, Infeasible, Keyboard, Outcome, Pointer, StepResult, Task
 from quartet.types.frame import Point, Screen, Unit
 
 pytestmark = pytest.mark.slow
@@ -342,6 +344,18 @@ async def test_an_impossible_action_is_an_outcome(pool: EnvPool) -> None:
     ):
         result = await play(pool, "say", action)
         assert (result.observation.error, result.actions[0].outcome) == (error, Outcome.REFUSED)
+
+
+async def test_every_action_that_the_grammar_offers_is_possible(pool: EnvPool, tmp_path: Path) -> None:
+    offered = re.findall("`(.+?)`", make_environment(settings(tmp_path)).grammar)
+    *before, end, after = [parse_action(re.sub(r"\[\d+\]", "[2]", action)) for action in offered]
+    assert len(before) >= 6 and (end, after) == (Done(), Infeasible())
+    session = await pool.acquire()
+    assert isinstance(session, OSWorldSession)
+    await session.reset(Task(env="osworld", family="either", seed=0))
+    result = await session.act([*before, end, after])
+    assert [one.outcome for one in result.actions] == [Outcome.DONE] * (len(before) + 1) + [Outcome.ENDED]
+    await pool.release(session, healthy=True)
 
 
 async def test_an_action_whose_answer_is_lost_is_not_repeated(guest: GuestServer, pool: EnvPool) -> None:

@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 
 from quartet import config
-from quartet.actions.grammar import GRAMMAR
+from quartet.actions.grammar import GRAMMAR_WITHOUT_SELECT
 from quartet.config.section import LocalPath, Positive, PositiveFloat, Section
 from quartet.env.base import Environment, EnvPool
 from quartet.env.deadlines import Deadlines
@@ -40,7 +40,7 @@ class OSWorld(Environment):
 
     settings: Settings
     source = "Xie et al. 2024, OSWorld: Benchmarking Multimodal Agents for Open-Ended Tasks"
-    grammar = GRAMMAR
+    grammar = GRAMMAR_WITHOUT_SELECT
     typed_actions = True
     one_host = True
     first_settings = {
