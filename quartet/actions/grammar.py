@@ -29,6 +29,8 @@ __all__ = ["Action", "ActionError", "clicked", "parse_action", "parse_actions", 
 GRAMMAR = """one of `click LABEL [23]`, `type LABEL [5] "text"`, `key Enter`, `select LABEL [9] "Spain"`, `scroll up`, \
 `scroll down`, `drag LABEL [3] to LABEL [7]`, `done`, `infeasible`"""
 """Summary of the grammar for people."""
+GRAMMAR_WITHOUT_SELECT = GRAMMAR.replace(' `select LABEL [9] "Spain"`,', "")
+"""Summary for environments that cannot choose an option of a list by its text."""
 
 MAX_LABEL_CHARACTERS = 1_000
 """Maximum length of a label. The parser tries each clause of a line, so the text that it reads before a clause fails

@@ -12,7 +12,8 @@ from quartet.part import Part
 from quartet.types import Action, Message, Observation, StepResult, Task
 
 Expert = Callable[[Observation], str]
-"""Policy that solves one task: it returns the next action for an observation, or "" if it has none."""
+"""Policy that solves one task: it returns the next action for an observation, or "" if it has none. It raises
+`ExpertError` if the observation lacks what the action needs."""
 SPEAKER = "speaker"
 """Key of `StepResult.info`: the role that responds next, `AGENT` or `USER`. Without it the agent does."""
 AGENT, USER = "agent", "user"

@@ -1,10 +1,14 @@
 """Time limits of a session's phases."""
 
-from typing import Self
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Literal, Self
 
 from msgspec import Struct
 
 from quartet import config
+from quartet.errors import EnvError
 
 START_SECONDS = 120.0
 """Default of the limit for making a session."""
@@ -31,3 +35,19 @@ class Deadlines(Struct, frozen=True, kw_only=True):
     def opening(self) -> float:
         """Limit for a client's reset, which may wait for the start of a session."""
         return self.start + self.reset
+
+    @asynccontextmanager
+    async def bounded(self, phase: Literal["reset", "step"], what: str) -> AsyncIterator[list[str]]:
+        """Bound a block by the limit of its phase. The block may add problems to the list that it gets.
+
+        Raise `EnvError` at the limit, with the last problem and the name of the setting.
+        """
+        problems: list[str] = []
+        seconds: float = getattr(self, phase)
+        try:
+            async with asyncio.timeout(seconds):
+                yield problems
+        except TimeoutError:
+            reason = "".join(f": {problem}" for problem in problems[-1:])
+            advice = f"raise env.{phase}_timeout_seconds"
+            raise EnvError(f"{what} took longer than {seconds:g} s{reason}", advice) from None

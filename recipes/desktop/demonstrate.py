@@ -12,7 +12,7 @@ import click
 
 from quartet.env import make_environment
 from quartet.env.base import Environment, EnvPool
-from quartet.errors import EnvError
+from quartet.errors import EnvError, ExpertError
 from quartet.files.disk import whole_file
 from quartet.policy.prompt import turn_text
 from quartet.recipe.file import load_recipe
@@ -54,7 +54,7 @@ async def _attempt_all(tasks: list[Task]) -> list[list[dict[str, Any]]]:
 
 
 async def _attempt(environment: Environment, pool: EnvPool, task: Task) -> list[dict[str, Any]]:
-    """Return the chats of one attempt; none if it does not succeed, or the desktop fails."""
+    """Return the chats of one attempt; none if it does not succeed, or the desktop or the expert fails."""
     expert = environment.expert(task.family, task.seed)
     assert expert is not None
     session, chats, actions, healthy = await pool.acquire(), [], [], False
@@ -70,7 +70,7 @@ async def _attempt(environment: Environment, pool: EnvPool, task: Task) -> list[
                 healthy = True
                 return chats if result.reward == 1.0 else []
             observation = result.observation
-    except EnvError as error:
+    except (EnvError, ExpertError) as error:
         say(f"{task.key}: {error}", err=True)
         return []
     finally:

@@ -303,13 +303,21 @@ async def test_programs_that_are_not_confined_start_in_the_home() -> None:
 async def test_a_step_after_its_time_limit_leaves_no_process() -> None:
     session = await _acquired(settings(step_timeout_seconds=0.2))
     before = set(descendants(os.getpid()))
-    with pytest.raises(EnvError, match=r"longer than 0\.2 s|within 0\.2 s"):
+    with pytest.raises(EnvError, match=r"(?s)(longer than|within) 0\.2 s.*env\.reset_timeout_seconds"):
         await session.reset(task("write_note"))
     await session.close()
     deadline = time.monotonic() + 60
     while set(descendants(os.getpid())) - before:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.05)
+
+
+async def test_a_reset_and_a_step_have_limits_of_their_own() -> None:
+    session = await _acquired(settings(step_timeout_seconds=0.2, reset_timeout_seconds=100.0))
+    assert (await session.reset(task("write_note"))).goal
+    with pytest.raises(EnvError, match=r"(?s)longer than 0\.2 s.*env\.step_timeout_seconds"):
+        await session.step("wait 2")
+    await session.close()
 
 
 async def test_a_dead_x_server_is_an_error_of_the_environment() -> None:

@@ -1,7 +1,12 @@
 """Desktop tasks as data: what files may say, what the seed draws, and how an episode is judged, without a desktop."""
 
 import gzip
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +19,7 @@ from quartet.env.desktop.task.evaluator import Evaluator
 from quartet.env.desktop.task.family import SHIPPED, family_files, folders, load_task
 from quartet.env.desktop.task.getter import Cell, Entries, File, Mode, Setting
 from quartet.env.desktop.task.metric import METRICS
-from quartet.errors import ConfigError, EnvError
+from quartet.errors import ConfigError, ExpertError
 from quartet.types import Observation
 
 
@@ -93,6 +98,49 @@ def test_getters_read_files_of_the_home_only(tmp_path: Path) -> None:
     assert [Cell("a.gnumeric", cell).read(desk) for cell in ("B3", "A1")] == ["42", ""]
     assert [Cell("a.gnumeric", cell).read(desk) for cell in ("AA3", "aa3", "AAB10", "AA1")] == ["43", "43", "44", ""]
     assert [Cell(path, "B3").read(desk) for path in ("bomb.gnumeric", "keys", "none")] == [None] * 3
+
+
+@contextmanager
+def as_a_user() -> Iterator[None]:
+    """Drop the rights of root, for which permissions do not apply."""
+    user = os.geteuid()
+    os.seteuid(user or 65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+def test_what_a_policy_has_made_unreadable_is_a_missing_result() -> None:
+    with TemporaryDirectory() as folder:
+        desk = home(Path(folder))
+        desk.home.chmod(0o755)
+        for name in ("open", "shut"):
+            (desk.home / name).mkdir()
+            (desk.home / name / "notes.txt").write_text("x")
+        (desk.home / "notes.txt").write_text("x")
+        (desk.home / "long").symlink_to("x" * 300)
+        (desk.home / "loop").symlink_to("loop")
+        (desk.home / "notes.txt").chmod(0)
+        (desk.home / "shut").chmod(0)
+        with as_a_user():
+            assert File("open/notes.txt").read(desk) == "x"
+            paths = ("notes.txt", "shut/notes.txt", "long", "long/x", "loop", "open/notes.txt/x")
+            assert [File(path).read(desk) for path in paths] == [None] * 6
+            assert Entries("open").read(desk) == ["notes.txt"]
+            assert [Entries(path).read(desk) for path in ("shut", "long", "notes.txt")] == [None] * 3
+            assert [Mode(path).read(desk) for path in ("notes.txt", "shut/notes.txt", "long")] == ["-" * 9, None, None]
+
+
+def test_a_file_that_the_environment_cannot_open_is_no_missing_result(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            File("notes.txt").read(home(tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @pytest.mark.parametrize("address", ["", "3", "B", "B0", "3B", "B-1", "B 3", "B3:C4", "ABCD1", "ß1", "B٣"])
@@ -197,6 +245,6 @@ def test_an_expert_names_elements_by_kind_and_label() -> None:
     assert expert(seen) == "click * [3]"
     assert expert(seen) == "click a.txt - Mousepad [1]"
     assert expert(seen) == 'type 1st [2] "a < b > c"'
-    with pytest.raises(EnvError, match="no element 'menu File'"):
+    with pytest.raises(ExpertError, match="no element 'menu File'"):
         expert(seen)
     assert expert(seen) == "done"

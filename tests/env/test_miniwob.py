@@ -213,12 +213,21 @@ async def test_a_killed_browser_is_started_again() -> None:
     await pool.close()
 
 
+async def test_a_reset_and_a_step_have_limits_of_their_own() -> None:
+    pool = MiniWobPool(settings(sessions=1, step_timeout_seconds=0.001, reset_timeout_seconds=60.0))
+    env = await pool.acquire()
+    assert (await env.reset(task("enter-text"))).goal
+    with pytest.raises(EnvError, match=r"(?s)longer than 0\.001 s.*env\.step_timeout_seconds"):
+        await env.step("click [1]")
+    await pool.close()
+
+
 async def test_a_step_that_takes_too_long_is_an_env_error() -> None:
     pool = MiniWobPool(settings(sessions=1, step_timeout_seconds=5.0))
     env = await pool.acquire()
     assert isinstance(env, MiniWobSession)
     await env.reset(task("enter-text"))
     await env.page.ask("quartet.settle = () => new Promise(() => 0)")
-    with pytest.raises(EnvError, match="took longer than 5 s"):
+    with pytest.raises(EnvError, match=r"(?s)took longer than 5 s.*env\.step_timeout_seconds"):
         await env.step("click [1]")
     await pool.close()

@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -17,6 +18,7 @@ from osworld_guest import TREE, GuestServer
 from PIL import Image
 
 from quartet import config
+from quartet.actions.grammar import parse_action
 from quartet.cli import cli
 from quartet.env import family_categories, make_environment
 from quartet.env.base import EnvPool
@@ -32,7 +34,7 @@ from quartet.policy.make_vision import make_vision_policy
 from quartet.recipe.file import load_recipe
 from quartet.registry import build
 from quartet.runtime.plan import check_training
-from quartet.types import Keyboard, Outcome, Pointer, StepResult, Task
+from quartet.types import Done, Infeasible, Keyboard, Outcome, Pointer, StepResult, Task
 from quartet.types.frame import Point, Screen, Unit
 
 pytestmark = pytest.mark.slow
@@ -88,6 +90,10 @@ TASKS: dict[str, dict[str, Any]] = {
             },
             {"type": "execute", "parameters": {"command": COUNT, "shell": True, "until": {}}},
         ],
+        "evaluator": {"func": "infeasible"},
+    },
+    "slow": {
+        "config": [{"type": "execute", "parameters": {"command": ["sleep", "0.6"]}}],
         "evaluator": {"func": "infeasible"},
     },
     "never": {
@@ -147,7 +153,7 @@ async def play(pool: EnvPool, family: str, *actions: str) -> StepResult:
 
 
 def test_infeasible_tasks_are_a_category_of_their_own(tmp_path: Path) -> None:
-    categories = {"feasible": {"say", "either", "filled"}, "infeasible": {"impossible", "never", "until"}}
+    categories = {"feasible": {"say", "either", "filled"}, "infeasible": {"impossible", "never", "slow", "until"}}
     assert family_categories(settings(tmp_path)) == categories
 
 
@@ -340,6 +346,18 @@ async def test_an_impossible_action_is_an_outcome(pool: EnvPool) -> None:
         assert (result.observation.error, result.actions[0].outcome) == (error, Outcome.REFUSED)
 
 
+async def test_every_action_that_the_grammar_offers_is_possible(pool: EnvPool, tmp_path: Path) -> None:
+    offered = re.findall("`(.+?)`", make_environment(settings(tmp_path)).grammar)
+    *before, end, after = [parse_action(re.sub(r"\[\d+\]", "[2]", action)) for action in offered]
+    assert len(before) >= 6 and (end, after) == (Done(), Infeasible())
+    session = await pool.acquire()
+    assert isinstance(session, OSWorldSession)
+    await session.reset(Task(env="osworld", family="either", seed=0))
+    result = await session.act([*before, end, after])
+    assert [one.outcome for one in result.actions] == [Outcome.DONE] * (len(before) + 1) + [Outcome.ENDED]
+    await pool.release(session, healthy=True)
+
+
 async def test_an_action_whose_answer_is_lost_is_not_repeated(guest: GuestServer, pool: EnvPool) -> None:
     session = await pool.acquire()
     guest.lost_answers.append("/screenshot")
@@ -363,7 +381,7 @@ async def test_a_guest_that_starts_is_awaited(guest: GuestServer, pool: EnvPool)
 @pytest.mark.parametrize(
     ("command", "error"),
     [
-        (["sh", "-c", "sleep 1000 & echo $! > pid; wait"], r"reset of .* longer than 1 s"),
+        (["sh", "-c", "sleep 1000 & echo $! > pid; wait"], r"(?s)reset .* longer than 1 s.*env\.reset_timeout_seconds"),
         (["no-such-program"], r"(?s)cannot run no-such-program.*env\.revert_command"),
         (["false"], r"(?s)exit code 1.*env\.revert_command"),
         ([], r"reset of .* longer than 1 s: .*Connect"),
@@ -400,7 +418,7 @@ async def test_a_guest_is_reverted_before_each_episode(guest: GuestServer, tmp_p
 
 def test_tasks_that_need_more_are_left_out_and_each_session_needs_a_guest(tmp_path: Path) -> None:
     env = settings(tmp_path, "http://127.0.0.1:9", sessions=2)
-    assert make_environment(env).families() == ["either", "filled", "impossible", "never", "say", "until"]
+    assert make_environment(env).families() == ["either", "filled", "impossible", "never", "say", "slow", "until"]
     with pytest.raises(ConfigError, match=r"env\.addresses has 1"):
         make_environment(env).pool(env)
 
@@ -453,6 +471,15 @@ async def test_placeholders_are_filled_with_the_values_of_the_guest(
 async def test_a_command_is_repeated_until_its_condition_holds(guest: GuestServer, pool: EnvPool) -> None:
     await play(pool, "until", "done")
     assert (guest.folder / "lines").read_text() == "\n" * 5
+
+
+async def test_a_reset_and_a_step_have_limits_of_their_own(guest: GuestServer, tmp_path: Path) -> None:
+    env = settings(tmp_path, guest.url, step_timeout_seconds=0.5, reset_timeout_seconds=100.0)
+    session = await make_environment(env).pool(env).acquire()
+    await session.reset(Task(env="osworld", family="slow", seed=0))
+    with pytest.raises(EnvError, match=r"(?s)longer than 0\.5 s.*env\.step_timeout_seconds"):
+        await session.step("wait 1")
+    await session.close()
 
 
 async def test_a_condition_that_never_holds_ends_the_reset(guest: GuestServer, tmp_path: Path) -> None:

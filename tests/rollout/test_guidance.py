@@ -34,8 +34,8 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> LoadedPolicy:
     return make_policy(texts, tmp_path_factory.mktemp("guided") / "policy", hidden_size=16, num_layers=1)
 
 
-def guidance(**settings: Any) -> Guidance:
-    data = {"name": "guided", "model": {"path": "/m"}, "env": {"name": "locks"}, "rollout": {"guidance": settings}}
+def guidance(env: str = "locks", **settings: Any) -> Guidance:
+    data = {"name": "guided", "model": {"path": "/m"}, "env": {"name": env}, "rollout": {"guidance": settings}}
     recipe = parse_recipe(data, "test")
     return build(recipe.rollout.guidance, recipe)
 
@@ -136,6 +136,12 @@ def test_the_expert_is_one_of_the_environment_or_a_function():
     assert lost == "", "the expert raises an error on a page that it does not know"
     with pytest.raises(ConfigError, match="contains neither"):
         guidance(name="expert", template="hint")
+
+
+def test_a_scripted_expert_of_the_desktop_gives_no_advice_off_its_way():
+    advise = guidance(env="desktop", name="expert").guide(Task(env="desktop", family="word_wrap", seed=0))
+    assert advise(Observation(goal="", text="menu Document [4]")) == "click Document [4]"
+    assert advise(Observation(goal="", text="menu Document [4]")) == "", "the policy has closed the menu"
 
 
 @pytest.mark.parametrize(

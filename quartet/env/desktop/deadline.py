@@ -24,6 +24,6 @@ class Deadline:
         """Return the first true result of `condition`. Raise `EnvError`, which names `what`, at the deadline."""
         while not (result := condition()):
             if not self.left():
-                raise EnvError(f"{what} did not happen within {self._seconds:g} s", "raise env.step_timeout_seconds")
+                raise EnvError(f"{what} did not happen within {self._seconds:g} s", "raise env.reset_timeout_seconds")
             time.sleep(POLL_SECONDS)
         return result

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from quartet.errors import EnvError
+from quartet.errors import ExpertError
 from quartet.types import Observation
 
 _NAMED = re.compile(r"<(\w+ [^<>]+)>")
@@ -16,8 +16,8 @@ class ScriptedExpert:
         self._script = [*script]
 
     def __call__(self, observation: Observation) -> str:
-        """Return the next action, with the references that the observation shows. Raise `EnvError` if it does not list
-        an element."""
+        """Return the next action, with the references that the observation shows. Raise `ExpertError` if it does not
+        list an element."""
         if not self._script:
             return "done"
         return _NAMED.sub(lambda match: _reference(match[1], observation.text), self._script.pop(0))
@@ -29,4 +29,4 @@ def _reference(name: str, text: str) -> str:
     for line in text.split("\n"):
         if match := re.match(rf"(?=\S+ )({pattern}) \[(\d+)\]", line):
             return f"{match[1].partition(' ')[2]} [{match[2]}]"
-    raise EnvError(f"the expert finds no element {name!r} among:\n{text}", "fix the family's `expert`")
+    raise ExpertError(f"the expert finds no element {name!r} among:\n{text}", "fix the family's `expert`")

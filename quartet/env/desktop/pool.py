@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quartet import config
+from quartet.env.deadlines import Deadlines
 from quartet.env.desktop.sandbox import require_sandbox
 from quartet.env.desktop.session import DesktopSession, SessionSettings
 from quartet.env.session_pool import SessionPool
@@ -17,7 +18,5 @@ def desktop_pool(env: config.Env, settings: "DesktopEnvironment.Settings", files
     confined = settings.sandbox == "bubblewrap"
     if confined:
         require_sandbox()
-    session_settings = SessionSettings(
-        settings.width, settings.height, confined, env.screenshots, env.step_timeout_seconds
-    )
+    session_settings = SessionSettings(settings.width, settings.height, confined, env.screenshots, Deadlines.of(env))
     return SessionPool(lambda: DesktopSession(files, session_settings), env.sessions)

@@ -5,11 +5,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
 from Xlib.error import ConnectionClosedError
 
 from quartet.env.acting_session import ActingSession
+from quartet.env.deadlines import Deadlines
 from quartet.env.desktop.deadline import Deadline
 from quartet.env.desktop.desktop import ACTIONS_SETTLE_SECONDS, SETTLE_SECONDS, Desktop
 from quartet.env.desktop.hands import DesktopHands
@@ -27,7 +29,7 @@ class SessionSettings(Struct, frozen=True):
     height: int
     confined: bool
     screenshots: bool
-    timeout_seconds: float
+    deadlines: Deadlines
 
 
 class DesktopSession(ActingSession):
@@ -49,7 +51,7 @@ class DesktopSession(ActingSession):
     async def reset(self, task: Task) -> Observation:
         """End the last desktop, start a new one and prepare the task."""
         self._task = load_task(self._files[task.family], task.seed)
-        async with self._deadline(f"reset of {task.key}"):
+        async with self._bounded("reset", f"reset of {task.key}"):
             return await self._thread.call(self._reset, self._task)
 
     async def close(self) -> None:
@@ -76,19 +78,17 @@ class DesktopSession(ActingSession):
             raise RuntimeError("step was called after the end of the episode: call reset first")
         self._turns += 1
         self.desktop.patience_seconds = ACTIONS_SETTLE_SECONDS
-        async with self._deadline("a step"):
+        async with self._bounded("step", "a step"):
             taken = [*await perform_all(actions, self, _ends), *unreadable]
             ends = {one.outcome: one.action for one in taken if isinstance(one.action, Done | Infeasible)}
             declared = Outcome.DONE in ends or Outcome.INFEASIBLE in ends
             return await self._thread.call(partial(self._result, taken, declared, Outcome.INFEASIBLE in ends))
 
     @asynccontextmanager
-    async def _deadline(self, what: str) -> AsyncIterator[None]:
+    async def _bounded(self, phase: Literal["reset", "step"], what: str) -> AsyncIterator[None]:
         try:
-            async with asyncio.timeout(self._settings.timeout_seconds):
+            async with self._settings.deadlines.bounded(phase, what):
                 yield
-        except TimeoutError:
-            raise EnvError(f"{what} took longer than {self._settings.timeout_seconds:g} s") from None
         except (ConnectionClosedError, ConnectionError) as error:
             raise EnvError(f"{what} failed: the desktop's X server or accessibility bus is gone: {error}") from error
 
@@ -97,7 +97,7 @@ class DesktopSession(ActingSession):
     def _reset(self, task: DesktopTask) -> Observation:
         if self._desktop is not None:
             self._desktop.close()
-        deadline = Deadline(self._settings.timeout_seconds)
+        deadline = Deadline(self._settings.deadlines.reset)
         size = self._settings.width, self._settings.height
         self._desktop = desktop = Desktop(*size, confined=self._settings.confined, deadline=deadline)
         if self._closed:  # while the desktop started

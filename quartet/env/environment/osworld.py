@@ -5,9 +5,10 @@ from functools import cached_property
 from pathlib import Path
 
 from quartet import config
-from quartet.actions.grammar import GRAMMAR
+from quartet.actions.grammar import GRAMMAR_WITHOUT_SELECT
 from quartet.config.section import LocalPath, Positive, PositiveFloat, Section
 from quartet.env.base import Environment, EnvPool
+from quartet.env.deadlines import Deadlines
 from quartet.env.osworld.judging import obstacle
 from quartet.env.osworld.pool import GuestPool
 from quartet.env.osworld.session import OSWorldSession
@@ -39,7 +40,7 @@ class OSWorld(Environment):
 
     settings: Settings
     source = "Xie et al. 2024, OSWorld: Benchmarking Multimodal Agents for Open-Ended Tasks"
-    grammar = GRAMMAR
+    grammar = GRAMMAR_WITHOUT_SELECT
     typed_actions = True
     one_host = True
     first_settings = {
@@ -77,7 +78,7 @@ class OSWorld(Environment):
                 max_turns=self.settings.max_turns_per_episode,
                 launch_seconds=self.settings.launch_seconds,
                 settle_seconds=self.settings.settle_seconds,
-                timeout_seconds=env.step_timeout_seconds,
+                deadlines=Deadlines.of(env),
             )
 
         return GuestPool(session, self.settings.addresses[: env.sessions])

@@ -10,8 +10,7 @@ import asyncio
 import json
 import logging
 import math
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
@@ -22,6 +21,7 @@ from quartet.env.acting_session import ActingSession
 from quartet.env.base import Env
 from quartet.env.browser import Browser
 from quartet.env.cdp import CALL_TIMEOUT_SECONDS, PageFaultError
+from quartet.env.deadlines import Deadlines
 from quartet.env.hands import HARNESS, Hands, watching
 from quartet.env.miniwob.html import html_folder, task_page
 from quartet.env.miniwob.instructions import Instruction
@@ -76,6 +76,7 @@ class MiniWobSession(ActingSession):
         self.page = page
         self._hands = Hands(page)
         self._settings, self._success_rewards, self._elements = settings, success_rewards, elements
+        self._deadlines = Deadlines.of(settings)
         self._success_reward = SOLVED
         self._sent: set[str] = set()
         self._last = Observation(goal="", text="")
@@ -90,7 +91,7 @@ class MiniWobSession(ActingSession):
     async def reset(self, task: Task) -> Observation:
         """Start the episode of a task. The family names the task page; the seed is passed to `Math.seedrandom`."""
         page = task_page(task.family)
-        async with _deadline(f"reset of {task.key}", self._settings.step_timeout_seconds):
+        async with self._deadlines.bounded("reset", f"reset of {task.key}"):
             await self._show(task.family, {"watch": watching(JUDGE), task.family: page.html, **page.parts})
             await self.page.isolate(in_frame=True)
             self._hands = Hands(self.page)
@@ -122,7 +123,7 @@ class MiniWobSession(ActingSession):
             raise EnvError("the task page went away by itself, before the first action")
         self._acted = True
         performed = ", ".join(map(canonical, actions))
-        async with _deadline(f"step {performed[:40]!r}", self._settings.step_timeout_seconds):
+        async with self._deadlines.bounded("step", f"step {performed[:40]!r}"):
             taken = [*await perform_all(actions, self, self._is_over, ended=self.page.left), *unreadable]
             state = await self._stands("; ".join(one.error for one in taken if one.error))
         gave_up = any(
@@ -231,15 +232,6 @@ async def open_stage(browser: Browser) -> Page:
     page = await browser.new_page("about:blank", width=WIDTH, height=HEIGHT)
     await page.evaluate(STAGE)
     return page
-
-
-@asynccontextmanager
-async def _deadline(what: str, seconds: float) -> AsyncIterator[None]:
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError:
-        raise EnvError(f"{what} took longer than {seconds:g} s") from None
 
 
 class MiniWobPool:

@@ -4,11 +4,11 @@ import asyncio
 import os
 import signal
 from asyncio.subprocess import DEVNULL
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from quartet.env.acting_session import ActingSession
+from quartet.env.deadlines import Deadlines
 from quartet.env.desktop.elements import Elements
 from quartet.env.osworld.guest import Guest
 from quartet.env.osworld.hands import GuestHands
@@ -35,21 +35,21 @@ class OSWorldSession(ActingSession):
         max_turns: int,
         launch_seconds: float,
         settle_seconds: float,
-        timeout_seconds: float,
+        deadlines: Deadlines,
     ) -> None:
         self._files, self._address, self._reverting, self._max_turns = files, address, reverting, max_turns
         self._launch_seconds, self._settle_seconds = launch_seconds, settle_seconds
-        self._timeout_seconds = timeout_seconds
+        self._deadlines = deadlines
         self._guest: Guest | None = None
         self._over = True
 
     async def reset(self, task: Task) -> Observation:
         """Revert the guest, release its keys and buttons, and run the task's setup steps."""
         self._task: OSWorldTask = load_task(self._files[task.family])
-        async with self._deadline(f"reset of {task.key}") as problems:
+        async with self._deadlines.bounded("reset", f"reset of {task.key}") as problems:
             await self.close()
             await self._revert()
-            self._guest = guest = Guest(self._address, self._timeout_seconds)
+            self._guest = guest = Guest(self._address, max(self._deadlines.reset, self._deadlines.step))
             width, height = await screen_size(guest, problems)
             self._hands, self._elements = GuestHands(guest, width, height), Elements(width, height)
             self._placeholders = Placeholders(width, height)
@@ -68,7 +68,7 @@ class OSWorldSession(ActingSession):
         if self._over or self._guest is None:
             raise RuntimeError("step was called after the end of the episode: call reset first")
         self._turns += 1
-        async with self._deadline("a step"):
+        async with self._deadlines.bounded("step", "a step"):
             taken = [*await perform_all(actions, self._hands, _ends), *unreadable]
             declared = {one.outcome for one in taken if isinstance(one.action, Done | Infeasible)}
             ended = bool(declared & {Outcome.DONE, Outcome.INFEASIBLE})
@@ -123,17 +123,6 @@ class OSWorldSession(ActingSession):
                 await process.wait()
         if code:
             raise EnvError(f"the revert command {command[0]} ended with exit code {code}", "fix env.revert_command")
-
-    @asynccontextmanager
-    async def _deadline(self, what: str) -> AsyncIterator[list[str]]:
-        """Bound a block, which may add problems to the list that it gets. The deadline's error has the last one."""
-        problems: list[str] = []
-        try:
-            async with asyncio.timeout(self._timeout_seconds):
-                yield problems
-        except TimeoutError:
-            reason = "".join(f": {problem}" for problem in problems[-1:])
-            raise EnvError(f"{what} took longer than {self._timeout_seconds:g} s{reason}") from None
 
 
 async def _ends(action: Action) -> bool:

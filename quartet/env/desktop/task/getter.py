@@ -4,12 +4,13 @@ import configparser
 import re
 import stat
 import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from msgspec import Struct
 
-from quartet.env.desktop.task.place import decompressed, found, read_file
+from quartet.env.desktop.task.place import decompressed, read_at, read_file
 from quartet.errors import ConfigError
 
 if TYPE_CHECKING:  # tasks can be read without the packages that a desktop needs
@@ -36,10 +37,7 @@ class Entries(Struct, frozen=True, forbid_unknown_fields=True, tag_field="get", 
     path: str = "."
 
     def read(self, desktop: "Desktop") -> list[str] | None:
-        folder = found(desktop.home, self.path)
-        if folder is None or not folder.is_dir():
-            return None
-        return sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
+        return read_at(desktop.home, self.path, _visible)
 
 
 class Mode(Struct, frozen=True, forbid_unknown_fields=True, tag_field="get", tag="mode"):
@@ -48,8 +46,7 @@ class Mode(Struct, frozen=True, forbid_unknown_fields=True, tag_field="get", tag
     path: str
 
     def read(self, desktop: "Desktop") -> str | None:
-        path = found(desktop.home, self.path)
-        return stat.filemode(path.stat().st_mode)[1:] if path else None
+        return read_at(desktop.home, self.path, lambda path: stat.filemode(path.stat().st_mode)[1:])
 
 
 class Setting(Struct, frozen=True, forbid_unknown_fields=True, tag_field="get", tag="setting"):
@@ -103,6 +100,10 @@ class Cell(Struct, frozen=True, forbid_unknown_fields=True, tag_field="get", tag
         except ValueError:  # the policy can write any file
             return None
         return cells.get(place, "")
+
+
+def _visible(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
 
 
 def _place(address: str) -> tuple[int, int]:

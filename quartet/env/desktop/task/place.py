@@ -1,10 +1,20 @@
 """Files of an episode, read and written from outside of the sandbox."""
 
+import errno
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 MAX_FILE_BYTES = 4 << 20
 """Maximum size of a file that is judged."""
+OF_THE_POLICY = {
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM),
+    *(errno.ELOOP, errno.ENAMETOOLONG),
+}
+"""Errors that a policy can cause, by links, permissions and files in place of folders: a missing result. All others,
+such as too many open files, are failures of the environment, which are never a reward of 0."""
+T = TypeVar("T")
 
 
 def inside(home: Path, path: str) -> Path:
@@ -15,21 +25,26 @@ def inside(home: Path, path: str) -> Path:
     return full
 
 
-def found(home: Path, path: str) -> Path | None:
-    """Return the path of an existing file or folder; None if it is missing, or a link to the outside."""
+def read_at(home: Path, path: str, read: Callable[[Path], T]) -> T | None:
+    """Return the result of `read` for a path of the home directory; None if the path is missing, a link to the outside,
+    or not readable in this way."""
     try:
-        full = inside(home, path)
-    except (ValueError, OSError, RuntimeError):
+        return read(inside(home, path))
+    except (ValueError, RuntimeError):  # outside, or a loop of links
         return None
-    return full if full.exists() else None
+    except OSError as error:
+        if error.errno not in OF_THE_POLICY:
+            raise
+        return None
 
 
 def read_file(home: Path, path: str) -> bytes | None:
-    """Return the content of a file; None if there is no regular file of an acceptable size."""
-    full = found(home, path)
-    if full is None or not full.is_file() or full.stat().st_size > MAX_FILE_BYTES:
-        return None
-    return full.read_bytes()
+    """Return the content of a file; None if there is no readable regular file of an acceptable size."""
+    return read_at(home, path, _content)
+
+
+def _content(file: Path) -> bytes | None:
+    return file.read_bytes() if file.is_file() and file.stat().st_size <= MAX_FILE_BYTES else None
 
 
 def decompressed(data: bytes) -> bytes:
