@@ -37,7 +37,7 @@ class Deadlines(Struct, frozen=True, kw_only=True):
         return self.start + self.reset
 
     @asynccontextmanager
-    async def bounded(self, phase: Literal["reset", "step"], what: str) -> AsyncIterator[list[str]]:
+    async def bounded(self, phase: Literal["start", "reset", "step"], what: str) -> AsyncIterator[list[str]]:
         """Bound a block by the limit of its phase. The block may add problems to the list that it gets.
 
         Raise `EnvError` at the limit, with the last problem and the name of the setting.

@@ -9,6 +9,7 @@ from quartet import config
 from quartet.actions.taken import taken_action
 from quartet.env import make_environment, suite_families
 from quartet.env.base import Env
+from quartet.env.deadlines import Deadlines
 from quartet.env.guarded import GuardedPool
 from quartet.errors import ConfigError, QuartetError, nearest
 from quartet.types import Observation, TakenAction, Task
@@ -47,6 +48,7 @@ class Player:
     def __init__(self, env: config.Env) -> None:
         """Raise `ConfigError` for an unknown environment or family, `SetupError` if the environment cannot run here."""
         self._env, self.environment, self.families = env, make_environment(env), suite_families(env)
+        self._deadlines = Deadlines.of(env)
         self._pool = GuardedPool(self.environment.pool(env))
         self._session: Env | None = None
         self._one_at_a_time = asyncio.Lock()
@@ -72,10 +74,11 @@ class Player:
             number = self.episode.number + 1
             self.episode = episode = Episode(number=number, task=self._task(family, seed))
             try:
-                async with asyncio.timeout(self._env.step_timeout_seconds):
+                async with self._deadlines.bounded("start", "the start of a session"):
                     self._session = self._session or await self._pool.acquire()
+                async with self._deadlines.bounded("reset", "the reset"):
                     episode.observation = await self._session.reset(episode.task)
-            except (QuartetError, TimeoutError) as error:
+            except QuartetError as error:
                 await self._fail(error)
 
     async def act(self, number: int, turn: int, response: str) -> None:
@@ -90,9 +93,9 @@ class Player:
             if episode.ended or self._session is None or (number, turn) != present:
                 return
             try:
-                async with asyncio.timeout(self._env.step_timeout_seconds):
+                async with self._deadlines.bounded("step", "the step"):
                     result = await self._session.step(response)
-            except (QuartetError, TimeoutError) as error:
+            except QuartetError as error:
                 await self._fail(error)
                 return
             taken = result.actions or [taken_action(response, result.observation.error)]
@@ -109,9 +112,8 @@ class Player:
     def _task(self, family: str, seed: int) -> Task:
         return Task(env=self._env.name, family=family, seed=seed)
 
-    async def _fail(self, error: Exception) -> None:
-        late = f"no answer within {self._env.step_timeout_seconds:g} s (env.step_timeout_seconds)"
-        self.episode.ended = f"the environment failed: {str(error) or late}"
+    async def _fail(self, error: QuartetError) -> None:
+        self.episode.ended = f"the environment failed: {error}"
         await self._release(healthy=False)
 
     async def _release(self, *, healthy: bool) -> None:
