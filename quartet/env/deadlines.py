@@ -29,5 +29,5 @@ class Deadlines(Struct, frozen=True, kw_only=True):
 
     @property
     def opening(self) -> float:
-        """Limit for a client's reset, which may wait for the start of a session."""
-        return self.start + self.reset
+        """Limit for a client's reset: of an environment that died, then of another one, whose start it waits for."""
+        return self.reset + self.release + self.start + self.reset
