@@ -149,6 +149,7 @@ class Browser:
         browser = self.connection.browser
         browser.on("Target.targetCreated", self._page_reported)
         browser.on("Target.targetInfoChanged", self._page_reported)  # a page cannot be closed while it is being made
+        browser.on("Target.targetDestroyed", lambda event: self._pages.discard(event["targetId"]))
         await browser.call(
             "Target.setDiscoverTargets",
             discover=True,
@@ -169,11 +170,11 @@ class Browser:
             target = await browser.call(
                 "Target.createTarget", url="about:blank", newWindow=True, width=width, height=height
             )
-            self._pages.add(target["targetId"])
+            attached = await browser.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+            self._pages.add(target["targetId"])  # before that, a failure leaves it to `_close_unknown`
         finally:
             self._opening -= 1
             self._close_unknown()
-        attached = await browser.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         page = Page(self.connection, self.connection.session(attached["sessionId"]), target["targetId"])
         try:
             await page.prepare(width, height)

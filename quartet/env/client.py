@@ -106,7 +106,8 @@ class RemoteEnv:
 class RemoteEnvPool:
     """Pool of at most `capacity` sessions of the hosts at `urls()`, connected on first use and reused.
 
-    `reset_timeout_seconds` includes the start of a session in the host.
+    `reset_timeout_seconds` includes the start of a session in the host. `ping_seconds` must be less than the host's
+    limit for a silent client.
     """
 
     def __init__(
@@ -118,9 +119,10 @@ class RemoteEnvPool:
         request_timeout_seconds: float = 20.0,
         reset_timeout_seconds: float | None = None,
         connect_timeout_seconds: float = 15.0,
+        ping_seconds: float = 60.0,
         tls: SSLContext | None = None,
     ) -> None:
-        self._dialer = Dialer(urls, token, connect_timeout_seconds, tls)
+        self._dialer = Dialer(urls, token, connect_timeout_seconds, ping_seconds, tls)
         reset_seconds = reset_timeout_seconds or START_SECONDS + request_timeout_seconds
         self._timeouts = request_timeout_seconds, reset_seconds
         self._capacity, self._surplus = capacity, 0

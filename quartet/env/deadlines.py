@@ -33,8 +33,8 @@ class Deadlines(Struct, frozen=True, kw_only=True):
 
     @property
     def opening(self) -> float:
-        """Limit for a client's reset, which may wait for the start of a session."""
-        return self.start + self.reset
+        """Limit for a client's reset: of an environment that died, then of another one, whose start it waits for."""
+        return self.reset + self.release + self.start + self.reset
 
     @asynccontextmanager
     async def bounded(self, phase: Literal["start", "reset", "step"], what: str) -> AsyncIterator[list[str]]:

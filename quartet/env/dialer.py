@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from ssl import SSLContext
 from typing import TypeVar
 
@@ -43,7 +44,8 @@ class Dialer:
     """Factory of connections to the current addresses of the hosts.
 
     A connection goes to the host with the fewest connections of this process. If that host is full or does not answer,
-    the others are tried, and for `AVOID_SECONDS` the host comes last.
+    the others are tried, and for `AVOID_SECONDS` the host comes last. A host releases the session of a silent client,
+    so each connection is pinged every `ping_seconds`.
     """
 
     def __init__(
@@ -51,17 +53,21 @@ class Dialer:
         urls: Callable[[], Collection[str]],
         token: str,
         connect_timeout_seconds: float,
+        ping_seconds: float,
         tls: SSLContext | None = None,
     ) -> None:
         self._urls, self._connect_timeout_seconds, self._tls = urls, connect_timeout_seconds, tls
+        self._ping_seconds = ping_seconds
         self._sockets: list[tuple[str, ClientWebSocketResponse]] = []
         self._dialing, self._failed_at = Counter[str](), dict[str, float]()
         self._headers = bearer(token)
         self._http: ClientSession | None = None
+        self._pinging: asyncio.Task[None] | None = None
 
     async def dial(self) -> ClientWebSocketResponse:
         """Connect, retrying until the deadline. Raise `EnvError` with the last failure, or `SetupError` if a host runs
         another version of Quartet."""
+        self._pinging = self._pinging or asyncio.create_task(self._ping())
         deadline = time.monotonic() + self._connect_timeout_seconds
         while True:
             try:
@@ -121,7 +127,16 @@ class Dialer:
             if socket is not None and not greeted:
                 await socket.close()
 
+    async def _ping(self) -> None:
+        while True:
+            await asyncio.sleep(self._ping_seconds)
+            for _, socket in self._sockets:
+                with suppress(ConnectionResetError):  # the next request raises it
+                    await socket.ping()
+
     async def close(self) -> None:
+        if self._pinging is not None:
+            self._pinging.cancel()
         if self._http is not None:
             await self._http.close()
 

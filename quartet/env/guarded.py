@@ -2,9 +2,8 @@
 code. Quartet's own errors pass."""
 
 import asyncio
-import inspect
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -40,7 +39,7 @@ class GuardedPool:
         assert isinstance(env, GuardedEnv)
         try:
             with _faults(f"{type(self._pool).__name__}.release"):
-                env.end_thread()
+                env.thread.close()
                 await self._pool.release(env.inner, healthy=healthy)
         except EnvFaultError as error:
             LOG.error("%s\n%s", error.what, error.traceback)
@@ -50,11 +49,11 @@ class GuardedPool:
 
 
 class GuardedEnv:
-    """Session of a guarded pool; `inner` is the environment's own, whose methods may be plain functions."""
+    """Session of a guarded pool; `inner` is the environment's own, whose methods may be plain functions. They run in
+    `thread`."""
 
     def __init__(self, inner: Env) -> None:
-        self.inner = inner
-        self._thread: SessionThread | None = None
+        self.inner, self.thread = inner, SessionThread()
 
     async def reset(self, task: Task) -> Observation:
         self._task = task
@@ -88,31 +87,17 @@ class GuardedEnv:
         return self._sound("restore", await self._ask("restore", Observation, task, snapshot))
 
     async def close(self) -> None:
-        self.end_thread()
-        await self.inner.close()
+        await self.thread.call(self.inner.close)
+        self.thread.close()
 
     async def _ask(self, method: str, kind: type[T], *arguments: Any) -> T:
         name = self._name(method)
         with _faults(name):
-            answer = await self._call(getattr(self.inner, method), *arguments)
+            answer = await self.thread.call(getattr(self.inner, method), *arguments)
         if not isinstance(answer, kind):
             shown = repr(answer)[:LONGEST_VALUE]
             raise EnvFaultError(f"{name} returned {shown} of type {type(answer).__name__}, not {kind.__name__}")
         return answer
-
-    async def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a coroutine function in the event loop, and a plain function, which may block, in a thread."""
-        if inspect.iscoroutinefunction(function):
-            return await function(*arguments)
-        self._thread = self._thread or SessionThread()
-        answer = await self._thread.call(function, *arguments)
-        return await answer if inspect.isawaitable(answer) else answer
-
-    def end_thread(self) -> None:
-        """End the session's thread, if it has one."""
-        if self._thread is not None:
-            self._thread.close()
-            self._thread = None
 
     def _sound(self, method: str, answer: T) -> T:
         kind = type(answer)

@@ -171,7 +171,7 @@ async def run_env_host(recipe: Recipe, run_dir: Path, stop: asyncio.Event, modul
             capacity=recipe.env.sessions,
             token=run_token(run_dir),
             deadlines=Deadlines.of(recipe.env),
-            # A client that is silent for longer than an episode may take has no running episode.
+            # A worker pings its sessions more often, also while a rollout waits for its turn.
             idle_timeout_seconds=recipe.rollout.episode_timeout_seconds,
             recorder=recorder,
             displays=Displays(run_dir, module),

@@ -144,8 +144,15 @@ class HostedSession:
         self._in_episode, self._trace = False, data.trace
         episode_id = data.episode_id or ""
         await self.ready()
-        observation = await self._call("reset", self._start(data), task=episode_id)
-        self._in_episode = True
+        try:
+            observation = await self._call("reset", self._begin(data), task=episode_id)
+        except RefusedError as refusal:
+            if self._is_new or not isinstance(refusal.__cause__, EnvError):
+                raise
+            # The environment died since the last episode. Another one, with its own time to start, loses no episode.
+            await self.ready()
+            observation = await self._call("reset", self._begin(data), task=episode_id)
+        self._in_episode, self._is_new = True, False
         self._state = structs.replace(self._state, episode_id=episode_id, step_count=0)
         self._show(observation)
         return ObservationData(observation=observation)
@@ -160,26 +167,13 @@ class HostedSession:
             ahead, self._ahead = self._ahead, None
             self._env = ahead.result()
 
-    async def _start(self, data: ResetData) -> Observation:
-        """Begin an episode. An environment that died since the last episode is replaced, which loses no episode."""
-        assert self._env is not None
-        try:
-            observation = await self._begin(self._env, data)
-        except EnvError:
-            if self._is_new:
-                raise
-            await self._discard()
-            await self._acquire()
-            observation = await self._begin(self._env, data)
-        self._is_new = False
-        return observation
-
-    async def _begin(self, env: Env, data: ResetData) -> Observation:
+    async def _begin(self, data: ResetData) -> Observation:
         """Begin an episode, in a stored state if the client sends one."""
+        assert self._env is not None
         task = data.task(self._first_family)
         if data.snapshot is None:
-            return await env.reset(task)
-        return await restorable(env).restore(task, data.snapshot)
+            return await self._env.reset(task)
+        return await restorable(self._env).restore(task, data.snapshot)
 
     async def _step(self, data: StepData) -> ObservationData:
         env = self._running()

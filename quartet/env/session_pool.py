@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from quartet.env.session_thread import SessionThread
+
 if TYPE_CHECKING:
     from quartet.env.base import Env
 
@@ -23,9 +25,12 @@ class SessionPool:
             raise
 
     async def release(self, env: "Env", *, healthy: bool) -> None:
+        """Close the session. A `close` that is a plain function, which may block, is called in a thread."""
+        thread = SessionThread()
         try:
-            await env.close()
+            await thread.call(env.close)
         finally:
+            thread.close()
             self._free.release()
 
     async def close(self) -> None:

@@ -41,6 +41,8 @@ ENGINE_MEMORY = "memory of the engines"
 ENGINE_SILENCE_SECONDS = 1.0
 """Time in seconds for which all running rollouts must have waited for the engine before the worker reports this
 wait."""
+PINGS = 4
+"""Number of pings within the time after which an environment host releases the session of a silent worker."""
 
 
 class RolloutWorker:
@@ -199,6 +201,7 @@ async def run_worker(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module:
             token=run_token(run_dir),
             request_timeout_seconds=recipe.env.step_timeout_seconds,
             reset_timeout_seconds=Deadlines.of(recipe.env).opening,
+            ping_seconds=recipe.rollout.episode_timeout_seconds / PINGS,
             tls=client_tls(recipe.runtime.tls.trusted),
         )
         try:

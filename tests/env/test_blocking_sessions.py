@@ -5,7 +5,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -86,6 +86,25 @@ async def test_a_coroutine_that_never_answers_names_its_place() -> None:
         env = await pool.acquire()
         with pytest.raises(EnvError, match=r"no answer within 0\.3 s .*test_blocking_sessions\.py:\d+, in reset"):
             await env.reset(TASK)
+
+
+class PlainToTheEnd:
+    """Knows nothing of asyncio even when it is closed."""
+
+    reset, step = PlainEnv.reset, PlainEnv.step
+    closed_in: ClassVar[list[int]] = []
+
+    def close(self) -> None:
+        self.closed_in.append(threading.get_ident())
+
+
+async def test_a_close_that_is_a_plain_function_is_called_beside_the_event_loop(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with sessions(PlainToTheEnd, step_timeout_seconds=30) as pool:
+        assert (await (await pool.acquire()).reset(TASK)).text == "page"
+    assert len(PlainToTheEnd.closed_in) == 1 and threading.get_ident() not in PlainToTheEnd.closed_in
+    assert not [record for record in caplog.records if record.levelname == "ERROR"], caplog.text
 
 
 async def test_an_exception_of_a_plain_function_keeps_its_place_and_its_traceback() -> None:

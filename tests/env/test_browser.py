@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -334,6 +335,24 @@ async def test_windows_that_a_page_opens_are_closed(browser: Browser) -> None:
         while await open_pages(browser) != before:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     await page.close()
+
+
+async def test_a_page_whose_opening_is_cancelled_is_closed(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = await open_pages(browser)
+    opening = asyncio.create_task(browser.new_page(BLANK, width=100, height=100))
+    send = browser.connection.send
+
+    def send_and_cancel(session_id: str, method: str, params: dict[str, Any]) -> "asyncio.Future[dict[str, Any]]":
+        if method == "Target.attachToTarget":
+            opening.cancel()
+        return send(session_id, method, params)
+
+    monkeypatch.setattr(browser.connection, "send", send_and_cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    async with asyncio.timeout(60):
+        while await open_pages(browser) - before:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
 
 
 async def open_pages(browser: Browser) -> set[str]:

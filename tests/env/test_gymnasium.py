@@ -1,6 +1,7 @@
 """Gymnasium environments as text: MiniGrid played by BabyAI's own bot, a text game, and a continuous action space."""
 
 import random
+import threading
 from collections.abc import Iterable
 from types import SimpleNamespace
 
@@ -9,12 +10,16 @@ import pytest
 
 from quartet import config
 from quartet.actions.error import ActionError
-from quartet.env import make_environment
+from quartet.env import make_environment, make_pool
 from quartet.env.check.run import check_environment
+from quartet.env.client import RemoteEnvPool
+from quartet.env.deadlines import Deadlines
 from quartet.env.gym.actions import NamedActions, reader_of
 from quartet.env.gym.session import GymSession
-from quartet.errors import ConfigError, SetupError
+from quartet.env.host import EnvHost
+from quartet.errors import ConfigError, EnvError, SetupError
 from quartet.types import Outcome, StepResult, Task
+from tests.waiting import until
 
 GO_TO, LAKE, PENDULUM = "minigrid:BabyAI-GoToLocal-v0", "FrozenLake-v1", "Pendulum-v1"
 
@@ -182,6 +187,56 @@ def test_unknown_ids_and_missing_packages_are_errors_with_advice():
         make_environment(config.Env(name="gymnasium", ids=["FrozenLak-v1"])).max_turns("FrozenLak-v1")
     with pytest.raises(SetupError, match=r"quartet-rl\[gymnasium\]"):
         make_environment(config.Env(name="gymnasium", ids=["nothing_here:A-v1"])).max_turns("nothing_here:A-v1")
+
+
+class Gated(gymnasium.Env):
+    """Simulator whose method `held` ends once `go` is set."""
+
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
+    held, go, ended = "", threading.Event(), list[str]()
+
+    def __init__(self) -> None:
+        self._end("make")
+
+    def reset(self, **_: object) -> tuple[int, dict[str, object]]:
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, object]]:
+        self._end("step")
+        return 0, 0.0, False, False, {}
+
+    def close(self) -> None:
+        self._end("close")
+
+    def _end(self, method: str) -> None:
+        if method == self.held:
+            self.go.wait()
+        self.ended.append(method)
+
+
+@pytest.mark.parametrize(("held", "before"), [("make", []), ("step", ["make"])])
+async def test_an_environment_is_closed_once_a_call_that_exceeded_its_limit_has_ended(held, before, monkeypatch):
+    gymnasium.register("Gated-v0", Gated, disable_env_checker=True)
+    monkeypatch.setattr(Gated, "held", held)
+    monkeypatch.setattr(Gated, "go", threading.Event())
+    monkeypatch.setattr(Gated, "ended", [])
+    limits = Deadlines(reset=0.2) if held == "make" else Deadlines(reset=600.0, step=0.2)
+    pool = make_pool(config.Env(name="gymnasium", ids=["Gated-v0"], sessions=1))
+    host = EnvHost(pool, name="gymnasium", capacity=1, token="t", deadlines=limits)
+    await host.start()
+    remote = RemoteEnvPool(lambda: [host.url], 1, token="t", request_timeout_seconds=600.0)
+    try:
+        env = await remote.acquire()
+        with pytest.raises(EnvError, match=r"no answer within 0\.2 s"):
+            await env.reset(task("Gated-v0"))
+            await env.step("1")
+        assert Gated.ended == before
+        Gated.go.set()
+        await until(lambda: Gated.ended == [*before, held, "close"])
+    finally:
+        await remote.close()
+        await host.stop()
+        del gymnasium.registry["Gated-v0"]
 
 
 async def test_minigrid_passes_all_checks(monkeypatch):

@@ -243,6 +243,21 @@ async def test_an_environment_that_died_between_two_episodes_is_replaced_unnotic
         assert pool.released == [False]
 
 
+async def test_an_environment_that_replaces_a_dead_one_has_the_time_of_a_start():
+    class SlowAgain(CountingPool):
+        async def acquire(self) -> Env:
+            if self.sessions:
+                await asyncio.sleep(0.5)
+            return await super().acquire()
+
+    async with hosting(pool=SlowAgain, deadlines=Deadlines(reset=0.2)) as (host, pool), connected(host) as ws:
+        reset = {"type": "reset", "data": {"family": "fixed"}}
+        await ask(ws, reset)
+        pool.sessions[0].dead = True
+        assert (await ask(ws, reset))["type"] == "observation"
+        assert pool.released == [False] and len(pool.sessions) == 2
+
+
 async def test_environments_are_made_before_a_reset_asks_for_them():
     async with hosting(capacity=1) as (host, pool):
         async with connected(host) as ws:

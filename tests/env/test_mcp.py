@@ -1,5 +1,6 @@
 """An MCP server's tools as the action space, against a real server by stdio and by HTTP."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import psutil
 import pytest
 from mcp import MCPError
 
@@ -24,6 +26,7 @@ from quartet.part import NoSettings
 from quartet.recipe.file import parse_recipe
 from quartet.types import Outcome, Task, ToolCall
 from quartet.types.frame import Screen
+from tests.waiting import until
 
 SERVER = Path(__file__).with_name("tool_server.py")
 ROWS = [
@@ -163,6 +166,26 @@ def test_secrets_of_the_other_kind_of_server_are_refused(settings, message, data
     recipe = {"name": "x", "model": {"path": "."}, "env": table, "rollout": {"loop": "append"}}
     with pytest.raises(ConfigError, match=message):
         parse_recipe(recipe, "test")
+
+
+@pytest.mark.slow
+async def test_a_server_that_never_answers_ends_with_the_session_whose_reset_was_given_up(data):
+    silent = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    settings = config.Env(name="mcp", data=data, command=silent, step_timeout_seconds=3600.0, **HIDDEN)
+    pool = make_pool(settings)
+    env = await pool.acquire()
+    reset = asyncio.create_task(env.reset(task()))
+
+    def running() -> list[int]:
+        processes = [one.info for one in psutil.process_iter(["pid", "ppid", "cmdline"])]
+        return [one["pid"] for one in processes if one["ppid"] == os.getpid() and silent[-1] in (one["cmdline"] or [])]
+
+    await until(running, reset)
+    reset.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reset
+    await asyncio.wait_for(pool.release(env, healthy=False), 60)
+    assert not running()
 
 
 @pytest.mark.slow

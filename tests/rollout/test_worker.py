@@ -16,7 +16,9 @@ from scripted_engine import ScriptedEngine
 from worker_bench import TOKENIZER, Bench
 
 from quartet.engine.base import GenerateRequest, GenerateResult
+from quartet.env.client import RemoteEnvPool
 from quartet.env.environment.bandit import BanditEnv
+from quartet.env.host import EnvHost
 from quartet.env.session_pool import SessionPool
 from quartet.errors import EngineError
 from quartet.ledger import AppendOutcome
@@ -332,6 +334,33 @@ async def test_sessions_beyond_the_running_rollouts_reset_the_next_ones_ahead(tm
         Gated.doors.set()
         await until(lambda: status_counts(bench.ledger) == {"completed": 4})
     assert Noted.resets == [0, 1, 2, 3]
+
+
+@pytest.mark.slow
+async def test_a_rollout_that_waits_for_its_turn_for_longer_than_a_client_may_be_silent_keeps_its_session(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(Gated, "doors", asyncio.Event())
+    Noted.resets.clear()
+    sessions = SessionPool(lambda: Noted(Counter()), 3)
+    host = EnvHost(sessions, name="bandit", capacity=3, token="t", idle_timeout_seconds=2.0)
+    await host.start()
+    pool = RemoteEnvPool(lambda: [host.url], 2, token="t", ping_seconds=0.1)
+    settings = {"env": {"name": "bandit", "sessions": 2}}
+    bench = Bench(tmp_path, left, engine=Gated, pool=pool, sections=settings, max_running=1)
+    for seed in range(2):
+        bench.admit(seed=seed)
+    async with bench.running():
+        await until(lambda: bench.engine.asked == 1 and len(Noted.resets) == 2)
+        silent = RemoteEnvPool(lambda: [host.url], 1, token="t")
+        await (await silent.acquire()).reset(Task(env="bandit", family="fixed", seed=2))
+        await until(lambda: host.sessions < 3)
+        Gated.doors.set()
+        await until(lambda: status_counts(bench.ledger) == {"completed": 2})
+    assert sorted(Noted.resets) == [0, 1, 2], "each episode began once"
+    await silent.close()
+    await pool.close()
+    await host.stop()
 
 
 async def test_a_reset_ahead_that_fails_is_a_failure_of_its_own_rollout(tmp_path):

@@ -6,13 +6,14 @@ from typing import Any
 from quartet.actions.error import ActionError
 from quartet.env.gym.actions import reader_of
 from quartet.env.gym.text import Describe, describe_for
+from quartet.env.threaded_session import ThreadedSession
 from quartet.types import Observation, Outcome, StepResult, TakenAction, Task, Text
 
 TOLERANCE = 1e-9
 """Rounding error of a sum of rewards that still is a success."""
 
 
-class GymSession:
+class GymSession(ThreadedSession):
     """One session; the environment is made at the first reset of a family, and kept."""
 
     def __init__(
@@ -22,23 +23,29 @@ class GymSession:
         describe: Describe | None,
         success_reward: float | None,
     ) -> None:
+        super().__init__()
         self._make, self._names, self._describe, self._success_reward = make, action_names, describe, success_reward
         self._env: Any = None
         self._family = ""
 
     def reset(self, task: Task) -> Observation:
         """Start an episode with the task's seed."""
-        if self._env is None or self._family != task.family:
-            self._release()
-            self._env, self._family = self._make(task.family), task.family
-            self._reader = reader_of(self._env, self._names)
-            self._text = self._describe or describe_for(self._env)
-        self._return = 0.0
-        observation, _ = self._env.reset(seed=task.seed)
-        return self._observe(observation)
+        with self.using():
+            if self._env is None or self._family != task.family:
+                self._release()
+                self._env, self._family = self._make(task.family), task.family
+                self._reader = reader_of(self._env, self._names)
+                self._text = self._describe or describe_for(self._env)
+            self._return = 0.0
+            observation, _ = self._env.reset(seed=task.seed)
+            return self._observe(observation)
 
     def step(self, action: str) -> StepResult:
         """Take the action that the response names; a response without one changes nothing."""
+        with self.using():
+            return self._step(action)
+
+    def _step(self, action: str) -> StepResult:
         try:
             chosen, name = self._reader.read(action)
         except ActionError as error:
@@ -56,9 +63,6 @@ class GymSession:
             info={"success": self._succeeded(info, terminated and reward > 0)} if ended else {},
             actions=[TakenAction(action=Text(text=action), canonical=name)],
         )
-
-    async def close(self) -> None:
-        self._release()
 
     def _succeeded(self, info: dict[str, Any], rewarded_end: bool) -> bool:
         """Return whether the episode that ends is a success; `rewarded_end` counts where nothing else defines one."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from quartet.env.threaded_session import ThreadedSession
 from quartet.errors import EnvError
 from quartet.types import Observation, Outcome, StepResult, TakenAction, Task, Text
 
@@ -10,22 +11,28 @@ LONGEST_COMMAND = 100
 """Maximum number of characters of a command; the interpreter of the games has a buffer of 200."""
 
 
-class TextWorldSession:
+class TextWorldSession(ThreadedSession):
     """One session: an interpreter of games."""
 
     def __init__(self, start: Callable[[Task], Any], shown: Sequence[str], progress_reward: float) -> None:
+        super().__init__()
         self._start, self._shown, self._progress_reward = start, shown, progress_reward
         self._game: Any = None
 
     def reset(self, task: Task) -> Observation:
         """Start the game of the task."""
-        self._release()
-        self._game = self._start(task)
-        self._state = self._game.reset()
-        return self._observe(self._state["objective"])
+        with self.using():
+            self._release()
+            self._game = self._start(task)
+            self._state = self._game.reset()
+            return self._observe(self._state["objective"])
 
     def step(self, action: str) -> StepResult:
         """Pass the last line of the response to the game. A command that is not possible now is an error."""
+        with self.using():
+            return self._step(action)
+
+    def _step(self, action: str) -> StepResult:
         if self._game is None:
             raise EnvError("a session of TextWorld was stepped before its first reset", "call reset(task) first")
         command = " ".join(action.strip().rpartition("\n")[2].split())
@@ -48,9 +55,6 @@ class TextWorldSession:
             info={"success": bool(self._state["won"])} if done else {},
             actions=[TakenAction(action=Text(text=action), canonical=command, outcome=outcome, error=error)],
         )
-
-    async def close(self) -> None:
-        self._release()
 
     def _observe(self, goal: str = "", error: str = "") -> Observation:
         """Return the game's answer and what the settings show besides it; an error takes the place of the answer."""

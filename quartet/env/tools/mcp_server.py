@@ -53,20 +53,22 @@ class McpServer:
         return "\n".join(texts), bool(result.is_error)
 
     async def close(self) -> None:
-        """End the connection, and the child process; safe to call twice."""
+        """End the connection, also one that is still being made, and the child process; safe to call twice."""
         self._ended.set()
         if self._holder is not None:
+            if self._client is None:  # and the server may never answer
+                self._holder.cancel()
             await asyncio.wait([self._holder])
 
     async def _hold(self, opened: "asyncio.Future[None]") -> None:
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(await self._described(stack))
-            self._client = client
             listed = (await client.list_tools()).tools
             self.tools = [
                 Tool(function=Function(name=one.name, description=one.description or "", parameters=one.input_schema))
                 for one in listed
             ]
+            self._client = client
             opened.set_result(None)
             await self._ended.wait()
 
