@@ -6,7 +6,7 @@ from pathlib import Path
 
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
-from quartet.errors import CheckpointError
+from quartet.errors import CheckpointError, ConfigError
 from quartet.policy.files import WEIGHTS, check_policy, raising_checkpoint_errors
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
@@ -24,10 +24,20 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrain
 
 
 def set_template_arguments(tokenizer: PreTrainedTokenizerBase, arguments: Mapping[str, bool | int | str]) -> None:
-    """Set `arguments` at the start of the tokenizer's chat template, so that every rendering has them."""
+    """Set `arguments` at the start of the tokenizer's chat template, so that every rendering has them.
+
+    Raise `ConfigError` if the tokenizer has several templates.
+    """
     values = "".join(f"{{%- set {name} = {json.dumps(value)} -%}}" for name, value in arguments.items())
     template = tokenizer.chat_template
-    if arguments and template and not template.startswith(values):
+    if not arguments or not template:
+        return
+    if not isinstance(template, str):
+        raise ConfigError(
+            "model.template_arguments needs one chat template, but the tokenizer has several",
+            "keep the one that is used, in chat_template.jinja of the model's folder",
+        )
+    if not template.startswith(values):
         tokenizer.chat_template = values + template
 
 
