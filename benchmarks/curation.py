@@ -17,6 +17,7 @@ from pathlib import Path
 
 import click
 
+from benchmarks.in_memory import folder_in_memory
 from benchmarks.locks.report import goals_table, make_report, table
 from benchmarks.locks.run import Result, run
 from benchmarks.locks.start import Starts, make_starts
@@ -65,11 +66,11 @@ def main(
     keys = [(condition, name, seed) for condition in names for seed in numbers for name in names[condition]]
     raw = RawResults(runs, Result)
     results = _finished(raw, budget_tokens, list(options))
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+    with folder_in_memory() as folder:
         missing = [key for key in keys if key not in results]
         suites = dict.fromkeys(CONDITIONS[condition].suite for condition, _, _ in missing)
-        starts = make_starts(Path(folder), suites) if missing else {}
-        for key, result in _run_all(missing, starts, Path(folder), budget_tokens, list(options), jobs):
+        starts = make_starts(folder, suites) if missing else {}
+        for key, result in _run_all(missing, starts, folder, budget_tokens, list(options), jobs):
             results[key] = result
             condition, variant, seed = key
             raw.add({"condition": condition, "variant": variant, "seed": seed, "set": list(options)}, result)

@@ -24,7 +24,7 @@ from typing import Any
 import click
 
 from benchmarks.processor_time import processor_seconds
-from benchmarks.trainer_contenders.base import Spent, new_model
+from benchmarks.trainer_contenders.base import MICROBATCH_TOKENS, Spent, Work, new_model
 from benchmarks.trainer_contenders.batches import BATCHES, attention_pairs, prepared
 from benchmarks.trainer_contenders.process import contenders
 from quartet.cli.parameters import PolicyOrRun
@@ -88,12 +88,26 @@ def _names(context: click.Context, option: click.Parameter, batches: str) -> lis
     help="Contender to leave out, if memory is short; may be repeated.",
 )
 @click.option("--model", type=PolicyOrRun(), help="Folder or name of a model, such as smollm2-135m.")
+@click.option(
+    "--microbatch-tokens",
+    type=click.IntRange(min=1),
+    default=MICROBATCH_TOKENS,
+    show_default=True,
+    help="Tokens of a microbatch, fewer if memory is short: TRL keeps the logits of all of them several times.",
+)
 @click.option("--json", "as_json", is_flag=True)
 def main(
-    repetitions: int, rollouts: int, batches: list[str], without: tuple[str, ...], model: Path | None, as_json: bool
+    repetitions: int,
+    rollouts: int,
+    batches: list[str],
+    without: tuple[str, ...],
+    model: Path | None,
+    microbatch_tokens: int,
+    as_json: bool,
 ) -> None:
     """Measure train steps."""
-    costs = {batch: measure(batch, rollouts, repetitions, model, without) for batch in batches}
+    works = [Work(batch, rollouts, model, microbatch_tokens) for batch in batches]
+    costs = {work.batch: measure(work, repetitions, without) for work in works}
     result = ratios(costs) | {
         "batches": {
             batch: sizes(prepared(BATCHES[batch](rollouts)), of_batch, new_model(model))
@@ -103,17 +117,15 @@ def main(
     click.echo(json.dumps(result) if as_json else json.dumps(result, indent=2))
 
 
-def measure(
-    batch: str, rollouts: int, repetitions: int, policy: Path | None = None, left_out: Sequence[str] = ()
-) -> dict[str, list[Spent]]:
+def measure(work: Work, repetitions: int, left_out: Sequence[str] = ()) -> dict[str, list[Spent]]:
     """Return the cost of each contender's train steps, which take turns; the first is a warm-up."""
-    found: dict[str, list[Spent]] = {name: [] for name in NAMES[batch] if name not in left_out}
-    with contenders([*found], batch, rollouts, policy) as everybody:
+    found: dict[str, list[Spent]] = {name: [] for name in NAMES[work.batch] if name not in left_out}
+    with contenders([*found], work) as everybody:
         for repetition in range(repetitions + 1):
             for place in range(len(everybody)):
                 contender = everybody[(place + repetition) % len(everybody)]
                 spent = contender.step()
-                click.echo(f"{batch} {contender.name} {spent.processor_seconds:.2f} s", err=True)
+                click.echo(f"{work.batch} {contender.name} {spent.processor_seconds:.2f} s", err=True)
                 if repetition:
                     found[contender.name].append(spent)
     return found

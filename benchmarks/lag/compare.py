@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from benchmarks.in_memory import folder_in_memory
 from benchmarks.lag.arms import Arm, arms
 from benchmarks.lag.report import make_report, success, table
 from benchmarks.lag.run import Learned, learn
@@ -34,9 +35,9 @@ def compare_learning(
     raw = RawResults(results, Learned)
     raw.begin()
     cores = os.cpu_count() or 1
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+    with folder_in_memory() as folder:
         with process_pool(cores) as pool:
-            policy = str(pool.submit(make_start, Path(folder) / "start").result())
+            policy = str(pool.submit(make_start, folder / "start").result())
         for first in range(0, len(keys), RUNS_PER_PROCESS * cores):
             some = keys[first : first + RUNS_PER_PROCESS * cores]
             with process_pool(cores) as pool:
@@ -56,6 +57,6 @@ def compare_learning(
     return {"learning": lines, "learning_seeds": list(seeds), "learning_options": list(options)}
 
 
-def _run(arm: Arm, policy: str, seed: int, options: Sequence[str], folder: str) -> Learned:
+def _run(arm: Arm, policy: str, seed: int, options: Sequence[str], folder: Path) -> Learned:
     with tempfile.TemporaryDirectory(dir=folder) as run_dir:
         return learn(arm.recipe(policy, seed, options), Path(run_dir) / "run")

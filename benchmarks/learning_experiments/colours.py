@@ -6,11 +6,10 @@ The policy is a small Qwen3-VL. It plays with the real agent loop and engine, an
 import asyncio
 import hashlib
 import random
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from PIL import Image
 
@@ -185,14 +184,6 @@ def mean_reward(groups: Sequence[Group]) -> float:
     """Return the mean share of right answers."""
     rewards = [member.trajectory.reward for group in groups for member in group.members]
     return sum(rewards) / len(rewards)
-
-
-@contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """Yield a folder in memory where possible, since every train step writes a policy."""
-    memory = Path("/dev/shm")
-    with TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-        yield Path(folder)
 
 
 def _load(digests: Iterable[str]) -> dict[str, bytes]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
+from benchmarks.in_memory import folder_in_memory
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
 from benchmarks.learning_experiments.colours import (
     QUESTION,
@@ -21,7 +22,6 @@ from benchmarks.learning_experiments.colours import (
     Memory,
     generated_tokens,
     mean_reward,
-    temporary_folder,
 )
 from quartet.config import Recipe
 from quartet.policy.make_vision import make_vision_policy
@@ -74,7 +74,7 @@ class Main(Experiment):
         return asyncio.run(self._run(settings, seed))
 
     async def _run(self, settings: Settings, seed: int) -> Measured:
-        with temporary_folder() as folder:
+        with folder_in_memory() as folder:
             start = await asyncio.to_thread(_start)
             memory = Memory(start, recipe_of([*settings, f"seed={seed}"]), TURNS, folder)
             before = mean_reward(await memory.play(EVALUATION_SEEDS, 1))

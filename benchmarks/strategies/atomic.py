@@ -1,9 +1,9 @@
 """Does reinforcement learning combine two skills that a policy knows, also for relations that it never combined?"""
 
-import tempfile
 from pathlib import Path
 from typing import ClassVar
 
+from benchmarks.in_memory import folder_in_memory
 from benchmarks.learning_experiments.base import Claim, Figure, Measured, Settings
 from benchmarks.locks.variants import grpo_with
 from benchmarks.lookups.answers import ANSWER_TOKENS
@@ -59,5 +59,5 @@ class Main(Strategy):
         recipe = grpo_with([*settings, f"seed={seed}"])
         if recipe.sft.data:
             return imitate(recipe)
-        with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
-            return reinforce(recipe, Path(folder) / "run", self.budget_tokens)
+        with folder_in_memory() as folder:
+            return reinforce(recipe, folder / "run", self.budget_tokens)

@@ -1,9 +1,9 @@
 """A strategy for rollouts on a suite of `locks`: its arms are plain GRPO with a few changed settings."""
 
-import tempfile
 from pathlib import Path
 from typing import ClassVar
 
+from benchmarks.in_memory import folder_in_memory
 from benchmarks.learning_experiments.base import Claim, Experiment, Figure, Measured, Settings
 from benchmarks.locks.kept_start import kept_start
 from benchmarks.locks.run import Result, run
@@ -42,8 +42,8 @@ class Strategy(Experiment):
 
     def run(self, settings: Settings, seed: int) -> Measured:
         recipe = grpo_with([*settings, f"env.suite={self.suite}", f"seed={seed}"])
-        with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
-            result = self.result(recipe, Path(folder) / "run")
+        with folder_in_memory() as folder:
+            result = self.result(recipe, folder / "run")
         figures = {
             "area": area(result),
             "end": result.success["all"],

@@ -1,9 +1,9 @@
 """Do turn limits that grow during training help in five kinds of small worlds, against fixed short and long ones?"""
 
-import tempfile
 from pathlib import Path
 from typing import ClassVar
 
+from benchmarks.in_memory import folder_in_memory
 from benchmarks.learning_experiments.base import Figure, Measured, Settings
 from benchmarks.locks.variants import grpo_with
 from benchmarks.strategies.base import Strategy, higher
@@ -49,5 +49,5 @@ class Main(Strategy):
 
     def run(self, settings: Settings, seed: int) -> Measured:
         recipe = grpo_with([*settings, f"seed={seed}"])
-        with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
-            return run(recipe, Path(folder) / "run", self.budget_tokens)
+        with folder_in_memory() as folder:
+            return run(recipe, folder / "run", self.budget_tokens)

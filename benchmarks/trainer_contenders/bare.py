@@ -10,7 +10,6 @@ what the library contributes.
 """
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +22,8 @@ from benchmarks.trainer_contenders.base import (
     CLIP_LOW,
     LEARNING_RATE,
     MAX_GRAD_NORM,
-    MICROBATCH_TOKENS,
     Turns,
+    Work,
     new_model,
 )
 from quartet.train.linear import train_by_the_faster_library
@@ -44,8 +43,8 @@ class Packed(NamedTuple):
     advantages_T: torch.Tensor
 
 
-def train(turns: Turns, branches: Sequence[Branch], policy: Path | None = None, *, faster_library: bool) -> None:
-    model = new_model(policy)
+def train(turns: Turns, branches: Sequence[Branch], work: Work, *, faster_library: bool) -> None:
+    model = new_model(work.policy)
     model.config._attn_implementation = NAME
     if faster_library:
         train_by_the_faster_library(model)
@@ -54,7 +53,7 @@ def train(turns: Turns, branches: Sequence[Branch], policy: Path | None = None, 
         turns.begin()
         total = sum(int(branch.trained_L.sum()) for branch in branches)
         optimizer.zero_grad(set_to_none=True)
-        for sequences in microbatches(branches):
+        for sequences in microbatches(branches, work.microbatch_tokens):
             torch.autograd.backward(loss(model, packed(sequences)) / total)
         torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)
         optimizer.step()
@@ -79,11 +78,11 @@ def attend(
 AttentionInterface.register(NAME, attend)
 
 
-def microbatches(branches: Sequence[Branch]) -> Iterator[list[Branch]]:
-    """Yield sequences of at most `MICROBATCH_TOKENS` tokens together, longest first."""
+def microbatches(branches: Sequence[Branch], max_tokens: int) -> Iterator[list[Branch]]:
+    """Yield sequences of at most `max_tokens` tokens together, longest first."""
     pending: list[Branch] = []
     for branch in sorted(branches, key=lambda one: -one.num_tokens):
-        if pending and sum(one.num_tokens for one in pending) + branch.num_tokens > MICROBATCH_TOKENS:
+        if pending and sum(one.num_tokens for one in pending) + branch.num_tokens > max_tokens:
             yield pending
             pending = []
         pending.append(branch)

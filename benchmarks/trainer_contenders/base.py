@@ -19,6 +19,15 @@ EPSILON = 1e-4
 """Constant that TRL adds to the standard deviation of a group's rewards."""
 
 
+class Work(NamedTuple):
+    """What every contender trains: a batch of `batches.py`, and the policy in a folder."""
+
+    batch: str
+    rollouts: int
+    policy: Path | None = None
+    microbatch_tokens: int = MICROBATCH_TOKENS
+
+
 class Spent(NamedTuple):
     """Cost of a train step."""
 

@@ -4,23 +4,24 @@ A turn starts from the rollouts' records. So it includes packing, advantages, lo
 """
 
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 from benchmarks.trainer_contenders.base import (
     CLIP_HIGH,
     CLIP_LOW,
     LEARNING_RATE,
     MAX_GRAD_NORM,
-    MICROBATCH_TOKENS,
     Turns,
+    Work,
     new_model,
 )
 from benchmarks.trainer_contenders.batches import prepared
+from quartet.config import Recipe
 from quartet.recipe.file import parse_recipe
 from quartet.train.step import Learner
 from quartet.types import Batch
 
-RECIPE = {
+RECIPE: dict[str, Any] = {
     "name": "trainer",
     "model": {"path": "none"},
     "env": {"name": "bandit"},
@@ -28,14 +29,14 @@ RECIPE = {
     "train": {
         "learning_rate": LEARNING_RATE,
         "max_grad_norm": MAX_GRAD_NORM,
-        "max_tokens_per_microbatch": MICROBATCH_TOKENS,
         "warmup_steps": 0,
     },
 }
 
 
-def train(turns: Turns, batch: Batch, policy: Path | None = None, *, apart: bool) -> None:
-    learner, number = Learner(new_model(policy), parse_recipe(RECIPE, "benchmarks.trainer")), 0
+def train(turns: Turns, batch: Batch, work: Work, *, apart: bool) -> None:
+    recipe = recipe_of(work.microbatch_tokens)
+    learner, number = Learner(new_model(work.policy), recipe), 0
     while True:
         turns.begin()
         number += 1
@@ -45,6 +46,12 @@ def train(turns: Turns, batch: Batch, policy: Path | None = None, *, apart: bool
             branches = [replace(branch, prompt_tokens=branch.num_tokens) for branch in branches]
         learner.update(learner.plan(branches, number, _nothing), _nothing)
         turns.end()
+
+
+def recipe_of(microbatch_tokens: int, **train: Any) -> Recipe:
+    """Return the recipe; `train` has further settings of its section."""
+    section = RECIPE["train"] | {"max_tokens_per_microbatch": microbatch_tokens} | train
+    return parse_recipe(RECIPE | {"train": section}, "benchmarks.trainer")
 
 
 def _nothing() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.trainer_contenders.base import Spent, Turns
+from benchmarks.trainer_contenders.base import Spent, Turns, Work
 from benchmarks.trainer_contenders.batches import BATCHES, prepared
 
 ENVIRONMENT = {
@@ -25,11 +25,11 @@ ENVIRONMENT = {
 class Contender:
     """Process that trains the same batch again and again, one train step per turn."""
 
-    def __init__(self, name: str, batch: str, rollouts: int, policy: Path | None) -> None:
+    def __init__(self, name: str, work: Work) -> None:
         self.name = name
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(name, batch, rollouts, policy, theirs), daemon=True)
+        self._process = context.Process(target=_serve, args=(name, work, theirs), daemon=True)
         self._process.start()
         theirs.close()
 
@@ -48,12 +48,10 @@ class Contender:
 
 
 @contextmanager
-def contenders(
-    names: Sequence[str], batch: str, rollouts: int, policy: Path | None = None
-) -> Iterator[list[Contender]]:
-    """Start a process for each name, which trains the model in `policy`; end them afterwards."""
+def contenders(names: Sequence[str], work: Work) -> Iterator[list[Contender]]:
+    """Start a process for each name, and end them afterwards."""
     os.environ |= ENVIRONMENT
-    started = [Contender(name, batch, rollouts, policy) for name in names]
+    started = [Contender(name, work) for name in names]
     try:
         yield started
     finally:
@@ -61,24 +59,24 @@ def contenders(
             one.close()
 
 
-def _serve(name: str, of_batch: str, rollouts: int, policy: Path | None, connection: Connection) -> None:
+def _serve(name: str, work: Work, connection: Connection) -> None:
     import torch
 
     from quartet.native.memory_allocator import keep_freed_memory
 
     torch.set_num_threads(1)
     keep_freed_memory()
-    turns, batch = Turns(connection), BATCHES[of_batch](rollouts)
+    turns, batch = Turns(connection), BATCHES[work.batch](work.rollouts)
     if name == "trl":
         from benchmarks.trainer_contenders import trl
 
         with Path(os.devnull).open("w") as nowhere, redirect_stderr(nowhere):
-            trl.train(turns, batch, policy)
+            trl.train(turns, batch, work)
     elif name.startswith("bare"):
         from benchmarks.trainer_contenders import bare
 
-        bare.train(turns, prepared(batch), policy, faster_library=name == "bare_faster_library")
+        bare.train(turns, prepared(batch), work, faster_library=name == "bare_faster_library")
     else:
         from benchmarks.trainer_contenders.ours import train
 
-        train(turns, batch, policy, apart=name == "leaves")
+        train(turns, batch, work, apart=name == "leaves")

@@ -9,7 +9,6 @@ these out needs Triton, and so a GPU.
 
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
@@ -24,9 +23,9 @@ from benchmarks.trainer_contenders.base import (
     CLIP_LOW,
     LEARNING_RATE,
     MAX_GRAD_NORM,
-    MICROBATCH_TOKENS,
     VOCABULARY,
     Turns,
+    Work,
     new_model,
 )
 from benchmarks.trainer_contenders.batches import prepared
@@ -36,16 +35,16 @@ from quartet.types import Batch
 MANY = 1_000_000
 
 
-def train(turns: Turns, batch: Batch, policy: Path | None = None) -> None:
+def train(turns: Turns, batch: Batch, work: Work) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        new_trainer(turns, batch, folder, policy).train()
+        new_trainer(turns, batch, folder, work).train()
 
 
-def new_trainer(turns: Turns, batch: Batch, folder: str, policy: Path | None = None) -> GRPOTrainer:
+def new_trainer(turns: Turns, batch: Batch, folder: str, work: Work) -> GRPOTrainer:
     branches = prepared(batch)
     return GRPOTrainer(
-        model=new_model(policy),
-        args=_arguments(folder, batch, branches),
+        model=new_model(work.policy),
+        args=_arguments(folder, batch, branches, work.microbatch_tokens),
         train_dataset=Dataset.from_list([{"prompt": "3"}] * len(branches)),
         processing_class=_tokenizer(),
         rollout_func=Rollouts(turns, batch, branches),
@@ -88,10 +87,10 @@ def given_reward(env_reward: Sequence[float], **columns: Any) -> list[float | No
     return [*env_reward]
 
 
-def _arguments(folder: str, batch: Batch, branches: Sequence[Branch]) -> GRPOConfig:
+def _arguments(folder: str, batch: Batch, branches: Sequence[Branch], microbatch_tokens: int) -> GRPOConfig:
     """Return TRL's settings: microbatches of about as many positions, with padding, as the other contenders have."""
     longest = max(branch.num_tokens for branch in branches)
-    most = min(len(branches), MICROBATCH_TOKENS // longest)
+    most = min(len(branches), max(1, microbatch_tokens // longest))
     rows = max(size for size in (1, 2, 4, 8, 16, 32, 64) if size <= most)
     return GRPOConfig(
         output_dir=folder,

@@ -131,7 +131,7 @@ class Dialer:
         while True:
             await asyncio.sleep(self._ping_seconds)
             for _, socket in self._sockets:
-                with suppress(ConnectionResetError):  # the next request raises it
+                with suppress(OSError):  # the next request raises it
                     await socket.ping()
 
     async def close(self) -> None:

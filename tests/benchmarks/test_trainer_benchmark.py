@@ -10,10 +10,9 @@ from msgspec.structs import replace
 
 from benchmarks import trainer
 from benchmarks.trainer_contenders import bare
-from benchmarks.trainer_contenders.base import Spent, Turns, new_model
+from benchmarks.trainer_contenders.base import MICROBATCH_TOKENS, Spent, Turns, Work, new_model
 from benchmarks.trainer_contenders.batches import attention_pairs, prepared, tree
-from benchmarks.trainer_contenders.ours import RECIPE
-from quartet.recipe.file import parse_recipe
+from benchmarks.trainer_contenders.ours import recipe_of
 from quartet.train.step import Learner
 from quartet.types import Batch
 
@@ -31,8 +30,7 @@ def batch() -> Batch:
 @pytest.fixture(scope="module")
 def ours(batch: Batch) -> dict[str, torch.Tensor]:
     """Return the gradient that Quartet's trainer computes."""
-    recipe = parse_recipe(RECIPE | {"train": RECIPE["train"] | {"max_grad_norm": 1e9}}, "test")
-    learner = Learner(new_model(), recipe)
+    learner = Learner(new_model(), recipe_of(MICROBATCH_TOKENS, max_grad_norm=1e9))
     learner.rehearse(learner.plan(prepared(batch), 1, lambda: None), lambda: None)
     return gradients(learner.model)
 
@@ -52,7 +50,7 @@ def agree(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> 
 @pytest.mark.slow
 def test_the_bare_loop_and_the_trainer_compute_the_same_gradient(batch: Batch, ours: dict[str, torch.Tensor]) -> None:
     model = new_model()
-    (sequences,) = bare.microbatches(prepared(batch))
+    (sequences,) = bare.microbatches(prepared(batch), MICROBATCH_TOKENS)
     packed = bare.packed(sequences)
     model.set_attn_implementation(bare.NAME)
     torch.autograd.backward(bare.loss(model, packed) / len(packed.targets_T))
@@ -90,7 +88,7 @@ def test_trl_and_the_trainer_compute_the_same_gradient(
             found.append(gradients(model))
 
     turns = OneTurn()
-    trainer = new_trainer(turns, batch, str(tmp_path))
+    trainer = new_trainer(turns, batch, str(tmp_path), Work("tree", 4))
     trainer.args.max_steps, trainer.args.max_grad_norm = 1, 1e9
     trainer.add_callback(Record())
     trainer.train()

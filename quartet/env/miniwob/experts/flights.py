@@ -9,20 +9,22 @@ from .goal import parts
 from .page import Element, Page, click
 
 GOAL = r"Book the (cheapest|shortest) one-way flight from: (.+) to: (.+) on (\d+)/(\d+)/(\d+)\."
-AIRPORT = re.compile(r".+ \([A-Z]{3}\)")
+AIRPORT, CODE = re.compile(r".+ \([A-Z]{3}\)"), re.compile(r"[A-Z]{3}")
 
 
 def booked(goal: str, page: Page) -> str:
     """book-flight: `Book the cheapest one-way flight from: RAP to: Wichita, KS on 11/16/2016.`"""
-    best, origin, target, *date = parts(GOAL, goal)
+    best, *places, month, day, year = parts(GOAL, goal)
     if page.has("button", "Back"):
         return click(_best(page, best))
+    # A code in parentheses has one suggestion. Of several, those below the first move away from the mouse.
+    origin, target = (f"({place})" if CODE.fullmatch(place) else place for place in places)
     for label, place in (("From:", origin), ("To:", target)):
         field = page.find("input", label)
         if AIRPORT.fullmatch(field.value) and place in field.value:
             continue
         return _suggestion(page, place) if field.value == place else f'type {field.target} "{place}"'
-    return _dated(page, *date) or click(page.find("button", "Search"))
+    return _dated(page, month, day, year) or click(page.find("button", "Search"))
 
 
 def _suggestion(page: Page, place: str) -> str:
