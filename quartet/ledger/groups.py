@@ -131,8 +131,8 @@ class Groups:
 
         The group closes without a call of `more` if most of its rollouts have failed (`most_have_failed`).
         Return whether the group grew. This is one transaction. `more` is called before it, and again if the group's
-        members have changed in between. A group that waits for members, because a running one was forked, is not
-        changed. Raises `LedgerError` if the group is not open, or if a fork names a rollout of another group, a rollout
+        members have changed in between. A group that waits for members, because a running one was forked, and a group
+        that is not open are not changed. Raises `LedgerError` if a fork names a rollout of another group, a rollout
         without a record, or a call that the rollout does not have.
         """
         grew = None
@@ -153,9 +153,11 @@ class Groups:
 
     def close(self, group_id: int) -> None:
         """Close an open group and those beside it. Unfinished members are cancelled with their forks; trajectories that
-        they append later are `late`. Raises `LedgerError` if the group is not open."""
+        they append later are `late`. A group that is not open is left as it is: the end of training drops open groups,
+        also between two transactions of the manager."""
+        is_open = sa.select(groups.c.id).where(groups.c.id == group_id, IS_OPEN)
         with self._db.write() as connection:
-            cancelled = close_group(self._db, connection, group_id)
+            cancelled = close_group(self._db, connection, group_id) if connection.execute(is_open).first() else 0
         if cancelled:
             self._db.notifier.notify("worker")
 

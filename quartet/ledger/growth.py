@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection
 
 from quartet.errors import LedgerError
 from quartet.ledger.beginnings import Child, pack_child, shared_calls, write_beginning
-from quartet.ledger.group_rows import ROUND_HAS_ENDED
+from quartet.ledger.group_rows import IS_OPEN, ROUND_HAS_ENDED
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import groups, rollouts, trajectories
 from quartet.ledger.trajectory_rows import final_record
@@ -74,8 +74,8 @@ def round_of(rollout_id: int) -> ColumnElement[int]:
 
 def ended_round(connection: Connection, group_id: int) -> tuple[int, ...] | None:
     """Return the size of a group and the ids of its countable trajectories, from which an allocator decides on the next
-    round. Return None while the group waits for members."""
-    size = sa.select(groups.c.num_rollouts).where(groups.c.id == group_id, ROUND_HAS_ENDED)
+    round. Return None while the group waits for members, and once it is not open."""
+    size = sa.select(groups.c.num_rollouts).where(groups.c.id == group_id, IS_OPEN, ROUND_HAS_ENDED)
     num_rollouts: int | None = connection.execute(size).scalar()
     counted = (trajectories.c.group_id == group_id, trajectories.c.counted)
     members = sa.select(trajectories.c.id).where(*counted).order_by(trajectories.c.id)

@@ -110,13 +110,15 @@ class DataManager:
         return self._ledger.value("phase", TRAINING) == TRAINING and self._ledger.stop_reason() is None
 
     def _train(self) -> bool:
-        """Queue a due evaluation, then end training or admit groups; return whether anything changed."""
+        """End training, or queue a due evaluation and admit groups; return whether anything changed.
+
+        The end of training would cut off an evaluation that is due at the last train step.
+        """
         train_step = self._ledger.batches.least_train_step()
-        changed = self._evaluation.admit_due(train_step)
         if self._stop_rule.ending(train_step):
             self._presence.waits("the end of training", "the train step in progress is committed")
-            return changed
-        return self._admit() | changed
+            return False
+        return self._evaluation.admit_due(train_step) | self._admit()
 
     def _expire(self) -> bool:
         self._ledger.modules.expire()

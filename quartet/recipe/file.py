@@ -120,7 +120,8 @@ def parse_recipe(
 ) -> Recipe:
     """Validate a plain dict and resolve its parts. An error names the override that set the key, otherwise `source`.
 
-    Paths in the settings of parts are relative to `folder`, by default the current folder.
+    `overrides` serve this purpose only: `apply_override` has put them into `data` before. Paths in the settings of
+    parts are relative to `folder`, by default the current folder.
     """
     folder = folder or Path.cwd()
     recipe = _validated(data, source, overrides or [], folder)

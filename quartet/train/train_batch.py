@@ -39,8 +39,10 @@ def train_batch(
     with learner.ranks.together(Train(batch)):
         packed, plan = _prepare(batch, learner, recipe, credits, progress, phases)
         with phases("update"):
+            before = learner.optimizer_step
             metrics = learner.update(plan, progress, record.see if record else None)
-            if learner.moving_reference is not None:
+            # Without an optimizer step there is nothing that `Trainer` would undo, so the reference stays too.
+            if learner.moving_reference is not None and learner.optimizer_step != before:
                 learner.moving_reference.follow(batch.train_step)
         if record:
             record.gather(learner.ranks)

@@ -5,11 +5,11 @@ from contextlib import closing
 
 import pytest
 
-from quartet.errors import LeaseLostError, LedgerError
+from quartet.errors import LeaseLostError
 from quartet.ledger import Ledger
 from quartet.ledger.rows import AppendOutcome
 from quartet.report.totals import run_totals, status_counts
-from quartet.types import Purpose, Status
+from quartet.types import Purpose, Root, Status
 from tests.ledger.samples import finish, plan, trainable_group
 
 
@@ -93,8 +93,20 @@ def test_rollout_finished_after_the_deadline_is_late(ledger, clock):
     ledger.groups.close(group_id)
     assert finish(ledger, slow, reward=1.0) is AppendOutcome.LATE
     assert [member.rollout_id for member in ledger.groups.load(group_id).members] == [quick.rollout_id]
-    with pytest.raises(LedgerError):
-        ledger.groups.close(group_id)
+    ledger.groups.close(group_id)
+    assert ledger.groups.closed() == [group_id]
+
+
+def test_groups_that_the_end_of_training_drops_are_not_closed_or_extended(ledger):
+    """The manager reads the groups to close in one transaction, and closes each in another."""
+    ids = [ledger.groups.admit(plan(rollouts=1)) for _ in range(2)]
+    for lease in ledger.rollouts.claim("w", 2, 1000):
+        finish(ledger, lease)
+    ended, growing = ledger.groups.closable(180)
+    ledger.groups.cancel_unfinished()
+    ledger.groups.close(ended)
+    assert not ledger.groups.end_round(growing, lambda group: [Root()])
+    assert [ended, growing] == ids and ledger.groups.closed() == []
 
 
 def test_evaluations_have_no_deadline(ledger, clock):

@@ -258,6 +258,39 @@ def test_training_ends_at_the_target_success_of_an_evaluation(ledger):
     assert_the_advice_lets_it_go_on(settings.train, ledger)
 
 
+def test_no_evaluation_begins_with_the_end_of_training(ledger):
+    """It would be cut off, and its first episodes would count as its result."""
+    settings = recipe(
+        train={"max_train_steps": 1},
+        evaluation={"train_steps_per_evaluation": 1, "episodes_per_family_during": 2, "first_seed": 1000},
+    )
+    with manager_of(settings, ledger) as manager:
+        settle(manager)
+        work(ledger, success=lambda lease: lease.index % 2 == 0)
+        settle(manager)
+        assert train(ledger)
+        settle(manager)
+    assert ledger.stop_reason() == "train.max_train_steps = 1 reached"
+    assert not ledger.evaluations.admitted()
+
+
+def test_an_evaluation_that_the_end_of_training_cuts_off_has_no_result(ledger):
+    settings = recipe(evaluation={"train_steps_per_evaluation": 1, "episodes_per_family_during": 2, "first_seed": 1000})
+    with manager_of(settings, ledger) as manager:
+        settle(manager)
+        work(ledger, success=lambda lease: lease.index % 2 == 0)
+        settle(manager)
+        assert train(ledger)
+        settle(manager)
+        evaluating = [one for one in ledger.rollouts.claim("w", 100, 60) if one.purpose is Purpose.EVAL]
+        finish(ledger, evaluating[0], reward=1.0, versions=(1,))
+        ledger.request_stop("by hand")
+        ledger.groups.cancel_unfinished()
+        settle(manager)
+    assert ledger.policies.highest_success() is None and not ledger.evaluations.running()
+    assert "evaluation_uncounted" not in {event.kind for event in ledger.events()}
+
+
 def test_the_training_clock_survives_a_restart_and_does_not_count_the_pause(ledger, clock):
     settings = recipe(train={"max_seconds": 60})
     for _ in range(2):

@@ -59,3 +59,10 @@ def test_the_mean_cost_of_a_group_is_that_of_the_docstring(first: int, p: float)
 def test_a_first_round_that_is_the_whole_group_is_refused():
     with pytest.raises(ConfigError, match="first_rollouts = 8"):
         recipe(control={"rollouts_per_group": 8, "allocator": {"name": "screened", "first_rollouts": 8}})
+
+
+@pytest.mark.parametrize("rule", ["redundancy", "early_stop"])
+@pytest.mark.parametrize("allocator", ["screened", "dars"])
+def test_a_straggler_rule_that_ends_the_first_round_early_is_refused(allocator: str, rule: str):
+    with pytest.raises(ConfigError, match=f"{rule!r} ends rounds early.*{allocator!r} would have no second round"):
+        recipe(control={"rollouts_per_group": 8, "allocator": {"name": allocator}}, straggler={"name": rule})

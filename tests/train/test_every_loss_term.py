@@ -145,7 +145,7 @@ FORMULAS: dict[str, Formula] = {
     "kl_cov": kl_cov,
     "kl": lambda c, at: k3(c["logprobs_T"], c["reference_logprobs_T"]),
     "kl_unbiased": lambda c, at: (
-        np.exp(c["logprobs_T"] - c["old_logprobs_T"]) * k3(c["logprobs_T"], c["reference_logprobs_T"])
+        np.exp(c["logprobs_T"] - c["rollout_logprobs_T"]) * k3(c["logprobs_T"], c["reference_logprobs_T"])
     ),
     "kl_old": lambda c, at: k3(c["logprobs_T"], c["old_logprobs_T"]),
     "awr": lambda c, at: -np.exp(c["advantages_T"]) * c["logprobs_T"],

@@ -181,14 +181,17 @@ def test_expected_gradients_of_the_estimates(estimator: str) -> None:
 
 
 def test_the_unbiased_penalty_has_the_gradient_of_the_divergence_also_off_policy() -> None:
-    """Expected over an older policy of four outcomes."""
+    """Expected over the policy that sampled, which is older than the one before the train step."""
     logits_V = torch.tensor([0.3, -0.2, 0.9, -1.1], dtype=torch.float64, requires_grad=True)
-    old_V, reference_V = torch.tensor([[1.0, 0.0, -0.5, 0.2], [-0.5, 0.4, 0.1, 0.2]], dtype=torch.float64).log_softmax(
-        1
-    )
+    others = [[1.0, 0.0, -0.5, 0.2], [0.5, 0.1, -0.2, 0.0], [-0.5, 0.4, 0.1, 0.2]]
+    sampled_V, old_V, reference_V = torch.tensor(others, dtype=torch.float64).log_softmax(1)
     logprobs_V = logits_V.log_softmax(0)
     batch = tokens([1.0] * 4, [0.0] * 4)._replace(
-        logprobs_T=logprobs_V, old_logprobs_T=old_V, weights_T=old_V.exp(), reference_logprobs_T=reference_V
+        logprobs_T=logprobs_V,
+        old_logprobs_T=old_V,
+        rollout_logprobs_T=sampled_V,
+        weights_T=sampled_V.exp(),
+        reference_logprobs_T=reference_V,
     )
     loss, _ = build(LossTerm(name="kl_unbiased")).loss(batch)
     divergence = (logprobs_V.exp() * (logprobs_V - reference_V)).sum()

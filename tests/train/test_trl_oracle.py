@@ -110,9 +110,11 @@ def ours(
     learner = Learner(make_model(), unclipped(recipe(loss=loss)), {"reference": make_model(seed=1)})
     ((microbatch,),) = learner.plan(branches, 1, lambda: None)
     in_order = [branch.trajectory_index for branch in microbatch.branches]
+    old_T = torch.cat([old[index] for index in in_order])
     own: Microbatch = replace(
         microbatch,
-        old_logprobs_T=torch.cat([old[index] for index in in_order]),
+        old_logprobs_T=old_T,
+        rollout_logprobs_T=old_T,  # for TRL, the old policy is the one that sampled
         reference_logprobs_T=torch.cat([reference[index] for index in in_order]),
     )
     found = learner.gradient([own], lambda: None)["loss"]

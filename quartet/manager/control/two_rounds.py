@@ -1,8 +1,13 @@
 """Base of allocators whose groups have a first round of a fixed size and at most one more."""
 
 from abc import abstractmethod
+from typing import Any, cast
 
+from quartet.config import Recipe
+from quartet.errors import ConfigError
 from quartet.manager.control.base import RolloutAllocator
+from quartet.manager.straggler.base import StragglerRule
+from quartet.registry import find
 from quartet.types import Group, Root, Round, Task
 
 
@@ -11,6 +16,17 @@ class TwoRoundAllocator(RolloutAllocator):
 
     The second round is decided by a complete first one: a group that lost a rollout to a failure has none.
     """
+
+    @classmethod
+    def check(cls, settings: Any, recipe: Recipe) -> None:
+        """Raise `ConfigError` for a straggler rule that may end the first round before it is complete."""
+        rule = cast(type[StragglerRule], find("straggler", recipe.straggler.name))
+        if rule.quorum is not StragglerRule.quorum:
+            raise ConfigError(
+                f"the straggler rule {recipe.straggler.name!r} ends rounds early, so that a group of the allocator "
+                f"{recipe.control.allocator.name!r} would have no second round",
+                "set straggler.name = 'none', or take the allocator `fixed`",
+            )
 
     @property
     def first_rollouts(self) -> int:

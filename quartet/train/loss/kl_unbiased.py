@@ -14,11 +14,12 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 
 
 class KlUnbiased(LossTerm):
-    """Mean over tokens of r * k3 in nats, with r = pi / pi_old and the k3 estimate of the term `kl`.
+    """Mean over tokens of r * k3 in nats, with r = pi / mu and the k3 estimate of the term `kl`. mu is the policy that
+    sampled the token.
 
-    The ratio carries a gradient, so the expected gradient over tokens of the old policy is that of KL(policy ||
-    reference). Of the estimates of `kl` only `k2` has this gradient, and only on tokens that the trained policy
-    sampled. This form is TRL's default.
+    The ratio carries a gradient, so the expected gradient over tokens of mu is that of KL(policy || reference). Of the
+    estimates of `kl` only `k2` has this gradient, and only on tokens that the trained policy sampled. TRL's default has
+    this form; its tokens have no lag, so mu is there the policy before the train step.
     """
 
     needs = frozenset({"reference"})
@@ -27,6 +28,6 @@ class KlUnbiased(LossTerm):
 
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
         assert tokens.reference_logprobs_T is not None, "the term needs the pass `reference`"
-        ratio_T = bounded_exp(tokens.logprobs_T - tokens.old_logprobs_T)
+        ratio_T = bounded_exp(tokens.logprobs_T - tokens.rollout_logprobs_T)
         divergence = weighted_sum(tokens, ratio_T * k3(tokens.logprobs_T, tokens.reference_logprobs_T))
         return divergence, {"reference_kl_nats": divergence.item()}

@@ -38,6 +38,7 @@ class DarsAllocator(TwoRoundAllocator):
 
     @classmethod
     def check(cls, settings: Settings, recipe: Recipe) -> None:
+        super().check(settings, recipe)
         first = recipe.control.rollouts_per_group
         if settings.max_rollouts < first:
             raise ConfigError(

@@ -28,6 +28,7 @@ class GuidedAllocator(TwoRoundAllocator):
 
     @classmethod
     def check(cls, settings: Settings, recipe: Recipe) -> None:
+        super().check(settings, recipe)
         if recipe.rollout.guidance.name == "none":
             raise ConfigError("control.allocator = 'guided' has no guidance to give", "set rollout.guidance")
         check_guidance(recipe)

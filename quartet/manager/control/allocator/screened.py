@@ -29,6 +29,7 @@ class ScreenedAllocator(TwoRoundAllocator):
 
     @classmethod
     def check(cls, settings: Settings, recipe: Recipe) -> None:
+        super().check(settings, recipe)
         if settings.first_rollouts >= recipe.control.rollouts_per_group:
             raise ConfigError(
                 f"control.allocator.first_rollouts = {settings.first_rollouts} leaves nothing for a second round of "
