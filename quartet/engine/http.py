@@ -113,11 +113,11 @@ class HttpEngine:
                 url = await self._connect()
                 return await exchange(url)
             except aiohttp.SocketTimeoutError as error:  # also a ClientError, but here the engine has the request
+                self._forget(url)
                 raise EngineError(f"the engine at {url} sent no data for {self._silence_seconds:g} s") from error
             except (aiohttp.ClientError, EngineUnreachableError) as error:
                 where = url or "an engine"
-                if self._url == url:  # unless another call has already found the restarted engine
-                    self._url = ""
+                self._forget(url)
                 deadline = deadline or time.monotonic() + self._deadline_seconds
                 if time.monotonic() + backoff > deadline:
                     raise EngineUnreachableError(
@@ -125,9 +125,15 @@ class HttpEngine:
                         "check `quartet status` and the engine's log",
                     ) from error
             except TimeoutError as error:
-                raise EngineError(f"{url} did not answer within {self._small_seconds:g} s") from error
+                self._forget(url)  # its machine may be gone, and another engine at another address
+                raise EngineError(f"{url or 'an engine'} did not answer within {self._small_seconds:g} s") from error
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)
+
+    def _forget(self, url: str) -> None:
+        """Look up the engine's address at the next call, unless another call has already found a restarted engine."""
+        if self._url == url:
+            self._url = ""
 
     async def _connect(self) -> str:
         """Return the engine's URL. If it is not known, look it up and read the engine's model card."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -76,6 +77,9 @@ class TransformersEngine:
         self.vocab_size = text.vocab_size
         self._model: Any = policy.model
         self._tokenizer, self._version = policy.tokenizer, version
+        # Logits of a whole prompt can take gigabytes. Some models in code of their own always return all.
+        can_leave_out = "logits_to_keep" in signature(self._model.forward).parameters
+        self._last_only = {"logits_to_keep": 1} if can_leave_out else {}
         self._make_inputs = partial(inputs_of, pictures=policy.pictures, max_kept_bytes=max_kept_bytes)
         self._inputs = self._make_inputs(policy.model)
         self._publisher: Publisher = publisher or build(PublisherChoice())
@@ -186,12 +190,19 @@ class TransformersEngine:
         while not entry.ended:
             span = self._inputs.complete(entry, Span(entry.held, entry.known_ids()[entry.held :]))
             entry.held += len(span.token_ids)
-            output = self._model(
-                input_ids=torch.tensor([span.token_ids], device=self._model.device),
-                past_key_values=cache,
-                use_cache=True,
-                **forward_arguments(self._model, span),
-            )
+            try:
+                output = self._model(
+                    input_ids=torch.tensor([span.token_ids], device=self._model.device),
+                    past_key_values=cache,
+                    use_cache=True,
+                    **self._last_only,
+                    **forward_arguments(self._model, span),
+                )
+            except RuntimeError as error:  # also of memory on a GPU
+                raise EngineError(
+                    f"the forward pass of {len(span.token_ids)} tokens failed: {error}",
+                    "if memory is short, lower engine.max_context_tokens",
+                ) from error
             cache = output.past_key_values
             self.counters.steps += 1
             if reason := self._take(entry, output.logits[:, -1]):

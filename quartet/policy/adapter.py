@@ -19,6 +19,9 @@ ADAPTER_FOLDER = "adapter"
 PREFIX = "base_model.model."
 """Prefix of the names of all tensors in `peft`'s files."""
 
+CHANGE_THE_BASE = ("pissa", "olora", "corda", "loftq")
+"""Initial values of factors by which `peft` changes the weights of the base too."""
+
 
 class AdapterConfig(msgspec.Struct, frozen=True):
     """Fields of `adapter_config.json` that determine the policy's weights. Other variants of LoRA are rejected."""
@@ -35,12 +38,24 @@ class AdapterConfig(msgspec.Struct, frozen=True):
     rank_pattern: dict[str, int] = {}
     alpha_pattern: dict[str, float] = {}
     modules_to_save: list[str] | None = None
+    lora_bias: bool = False
+    use_qalora: bool = False
+    init_lora_weights: bool | str = True
+    layer_replication: list[tuple[int, int]] | None = None
+    trainable_token_indices: list[int] | dict[str, list[int]] | None = None
+    target_parameters: list[str] | None = None
+    alora_invocation_tokens: list[int] | None = None
 
     @property
     def is_plain(self) -> bool:
         """True for LoRA as in its paper, with one rank and one alpha."""
-        other = self.use_dora or self.use_rslora or self.rank_pattern or self.alpha_pattern or self.modules_to_save
-        return self.peft_type == "LORA" and self.bias == "none" and not other
+        other = (
+            *(self.use_dora, self.use_rslora, self.rank_pattern, self.alpha_pattern, self.modules_to_save),
+            *(self.lora_bias, self.use_qalora, self.layer_replication, self.trainable_token_indices),
+            *(self.target_parameters, self.alora_invocation_tokens),
+            str(self.init_lora_weights).startswith(CHANGE_THE_BASE),
+        )
+        return self.peft_type == "LORA" and self.bias == "none" and not any(other)
 
 
 def is_adapter(folder: Path) -> bool:
@@ -69,8 +84,16 @@ def merged(
 ) -> dict[str, torch.Tensor]:
     """Return the weights of the base, in which those that the adapter changes are replaced by float32 sums.
 
-    Raises `CheckpointError` if the adapter belongs to another base.
+    Raises `CheckpointError` if the adapter belongs to another base, or has other tensors than pairs of factors.
     """
+    pairs = {key for key in factors if ".lora_A.weight" in key}
+    pairs |= {key.replace(".lora_A.", ".lora_B.") for key in pairs}
+    if others := sorted(factors.keys() - pairs):
+        raise CheckpointError(
+            f"the adapter for the base in {config.base_model_name_or_path} has {others[0]}, which is no factor of a "
+            "matrix",
+            "merge the adapter with its base first",
+        )
     weights, scaling = dict(base), config.lora_alpha / config.r
     for key, a_rD in factors.items():
         if ".lora_A." not in key:

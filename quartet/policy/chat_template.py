@@ -120,7 +120,7 @@ class ChatTemplate:
 
     def has_special_token(self, text: str) -> bool:
         """Return whether a text contains the name of a special token."""
-        return any(token in text for token in self._tokenizer.all_special_tokens)
+        return any(token in text for token in special_tokens(self._tokenizer).values())
 
     def tokens(self, text: str, *, special: bool = False) -> list[int]:
         """Return the ids of a text. Special tokens are recognised only with `special`, used for the template's text."""
@@ -130,7 +130,7 @@ class ChatTemplate:
         """Raise `EnvError` if a tool contains a special token, since the template inserts tools into its own text."""
         texts = [message.name for message in messages if message.name]
         texts += [json.dumps(msgspec.to_builtins(list(tools)), ensure_ascii=False)] if tools else []
-        for token in self._tokenizer.all_special_tokens:
+        for token in special_tokens(self._tokenizer).values():
             if any(token in text for text in texts):
                 raise EnvError(
                     f"a tool's name or definition contains the special token {token}",
@@ -139,3 +139,10 @@ class ChatTemplate:
 
 
 ADVICE = "give the tokenizer a chat template that renders a turn independently of its position"
+
+
+def special_tokens(tokenizer: "PreTrainedTokenizerBase") -> dict[int, str]:
+    """Return the special tokens by their ids, with those of the vocabulary that have no role, such as Phi-3's
+    `<|end|>`."""
+    named = zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True)
+    return dict(named) | {place: one.content for place, one in tokenizer.added_tokens_decoder.items() if one.special}

@@ -11,7 +11,7 @@ from transformers.utils import logging as transformers_logging
 
 from quartet.errors import CheckpointError, ConfigError, SetupError
 from quartet.policy.files import raising_checkpoint_errors
-from quartet.policy.load import LoadedPolicy
+from quartet.policy.load import LoadedPolicy, unread_weights
 
 MAGIC = b"GGUF"
 PRE_TOKENIZERS = {
@@ -20,6 +20,9 @@ PRE_TOKENIZERS = {
     )
 }
 """Pre-tokenizers by their names in GGUF files, for which `transformers` makes those of GPT-2 instead."""
+HUGGING_FACE_FORMAT = "import the model's folder in Hugging Face format instead"
+ROPE_FACTORS = "rope_freqs.weight"
+"""Tensor in which llama.cpp keeps the scaling of Llama 3's positions."""
 LIKE_GPT2 = ("gpt-2", "phi-2", "mpt", "olmo", "jais")
 """Names of pre-tokenizers that are GPT-2's."""
 
@@ -37,13 +40,20 @@ def load_gguf(file: Path) -> LoadedPolicy:
     pre_tokenizer = _check_header(file)
     transformers_logging.disable_progress_bar()
     with raising_checkpoint_errors(f"cannot read {file}"):
-        model: Any = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             str(file.parent),
             gguf_file=file.name,
             dtype=torch.float32,
             quantization_config=GgufConfig(dequantize=True),
             trust_remote_code=False,
+            output_loading_info=True,
         )
+        model, report = loaded
+        if names := unread_weights(report):
+            raise CheckpointError(
+                f"{file} lacks weights of its model: {', '.join(names[:5])}",
+                "download the file again; `transformers` reads no model that is split into several files",
+            )
         tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name, trust_remote_code=False)
     if pre_tokenizer in PRE_TOKENIZERS:
         tokenizer.backend_tokenizer.pre_tokenizer = PRE_TOKENIZERS[pre_tokenizer]
@@ -52,28 +62,35 @@ def load_gguf(file: Path) -> LoadedPolicy:
     ):
         raise ConfigError(
             f"{file} has the pre-tokenizer {pre_tokenizer!r}, in whose place `transformers` puts GPT-2's",
-            "import the model's folder in Hugging Face format instead",
+            HUGGING_FACE_FORMAT,
         )
     return LoadedPolicy(model.eval(), tokenizer)
 
 
 def _check_header(file: Path) -> str:
-    """Check the architecture that the file names, and return the name of its pre-tokenizer."""
+    """Check the architecture that the file names, and that `transformers` reads all of it. Return the name of the
+    pre-tokenizer."""
     from gguf import GGUFReader
 
     with file.open("rb") as opened:
         if opened.read(len(MAGIC)) != MAGIC:
             raise CheckpointError(f"{file} is not a GGUF file", "give a GGUF file, or the folder of a model")
     with raising_checkpoint_errors(f"cannot read {file}"):
-        fields = GGUFReader(file).fields
+        reader = GGUFReader(file)
+        fields = reader.fields
         architecture = fields["general.architecture"].contents()
         pre_tokenizer = fields["tokenizer.ggml.pre"].contents() if "tokenizer.ggml.pre" in fields else ""
+    scaling = fields.get(f"{architecture}.rope.scaling.type")
+    if ROPE_FACTORS in {tensor.name for tensor in reader.tensors} or (scaling and scaling.contents() != "none"):
+        raise ConfigError(
+            f"{file} scales its rotary positions, which `transformers` does not read from GGUF", HUGGING_FACE_FORMAT
+        )
     try:
         AutoConfig.from_pretrained(str(file.parent), gguf_file=file.name, trust_remote_code=False)
     except (ValueError, NotImplementedError, KeyError) as error:
         raise ConfigError(
             f"{file} has a model of the architecture {architecture!r}, which `transformers` cannot read from GGUF: "
             f"{error}",
-            "import the model's folder in Hugging Face format instead",
+            HUGGING_FACE_FORMAT,
         ) from error
     return pre_tokenizer

@@ -9,7 +9,7 @@ import copy
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -91,8 +91,7 @@ def load_model(
             output_loading_info=True,
         )
         model, report = loaded
-        if report["missing_keys"] or report["mismatched_keys"]:
-            names = sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
+        if names := unread_weights(report):
             raise CheckpointError(
                 f"the weights in {folder} do not fit its config.json: {', '.join(names[:5])} missing or of another "
                 "shape",
@@ -101,6 +100,11 @@ def load_model(
         with torch.inference_mode():
             model.eval()(input_ids=torch.zeros(1, 2, dtype=torch.long), use_cache=False)
     return model
+
+
+def unread_weights(report: Mapping[str, Any]) -> list[str]:
+    """Return the names of the weights that `transformers` has not read, by its loading report, but drawn at random."""
+    return sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))
 
 
 def make_place(folder: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from quartet.errors import ConfigError
-from quartet.policy.chat_template import ADVICE, ChatTemplate
+from quartet.policy.chat_template import ADVICE, ChatTemplate, special_tokens
 from quartet.types import Message, Picture, Prompt, Tool
 from quartet.types.frame import Frame, Resized, Screen
 
@@ -178,7 +178,7 @@ class Renderer:
         """
         own = self._tokenizer.eos_token_id
         own_ids = [own] if isinstance(own, int) else []
-        if not self._separator_ids or self._separator_ids[0] not in [*own_ids, *self._tokenizer.all_special_ids]:
+        if not self._separator_ids or self._separator_ids[0] not in [*own_ids, *special_tokens(self._tokenizer)]:
             raise ConfigError("the chat template has no end-of-turn token after a response", ADVICE)
         return list(dict.fromkeys([self._separator_ids[0], *own_ids]))
 

@@ -345,6 +345,31 @@ async def test_an_engine_restarted_on_another_port_is_found(
         assert await waiting == before
 
 
+async def test_an_engine_whose_machine_went_silent_is_found_at_its_new_address(
+    engine_of: Builder, client_of: Callable[..., HttpEngine]
+) -> None:
+    silent = asyncio.Event()
+
+    async def health(_: web.Request) -> web.Response:
+        await silent.wait()
+        return web.json_response({"version": 0, "active_requests": 0})
+
+    async def models(_: web.Request) -> web.Response:
+        return web.json_response({"data": [{"max_model_len": 256, "vocab_size": VOCAB_SIZE}]})
+
+    old, address = web.Application(), {"url": ""}
+    old.router.add_get("/v1/models", models)
+    old.router.add_get("/health", health)
+    client = client_of(lambda: address["url"], silence_seconds=0.2)
+    async with serving(old) as url, serve(engine_of(make_model()), token=TOKEN) as new:
+        address["url"] = url
+        with pytest.raises(EngineError, match="did not answer within"):
+            await client.version()
+        address["url"] = new
+        assert await client.version() == 0
+        silent.set()
+
+
 async def test_a_request_in_flight_when_the_server_dies_is_asked_again(
     engine_of: Builder, client_of: Callable[..., HttpEngine]
 ) -> None:

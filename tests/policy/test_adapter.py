@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, GPT2Model
 
 from quartet.config import Lora
 from quartet.errors import CheckpointError, ConfigError
-from quartet.policy.adapter import ADAPTER_CONFIG
+from quartet.policy.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from quartet.policy.load import LoadedPolicy, load_model, read_weights, save_policy, swap_weights
 from quartet.policy.lora import add_adapter, merged_copy, policy_weights, without_adapter
 from quartet.policy.model import make_model
@@ -115,13 +116,33 @@ def test_an_adapter_of_peft_is_read_also_for_a_model_with_transposed_matrices(tm
     torch.testing.assert_close(logits(load_model(tmp_path / "adapter")), logits(model), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("field", [{"use_dora": True}, {"rank_pattern": {"q_proj": 2}}, {"peft_type": "IA3"}])
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"use_dora": True},
+        {"rank_pattern": {"q_proj": 2}},
+        {"peft_type": "IA3"},
+        {"lora_bias": True},
+        {"init_lora_weights": "pissa_niter_4"},
+        {"trainable_token_indices": {"embed_tokens": [1, 2]}},
+    ],
+)
 def test_other_methods_are_refused(adapted: tuple[torch.nn.Module, Path], field: dict[str, object]) -> None:
     _, folder = adapted
     (folder / "checksums.json").unlink()
     config = folder / ADAPTER_CONFIG
     config.write_text(json.dumps(json.loads(config.read_text()) | field))
     with pytest.raises(CheckpointError, match="another method than plain LoRA"):
+        load_model(folder)
+
+
+def test_an_adapter_with_factors_of_an_embedding_is_refused(adapted: tuple[torch.nn.Module, Path], base: Path) -> None:
+    _, folder = adapted
+    (folder / "checksums.json").unlink()
+    factors = load_file(folder / ADAPTER_WEIGHTS)
+    of_embedding = {f"base_model.model.model.embed_tokens.lora_embedding_{one}": torch.ones(2, 2) for one in "AB"}
+    save_file(factors | of_embedding, folder / ADAPTER_WEIGHTS)
+    with pytest.raises(CheckpointError, match="lora_embedding_A, which is no factor of a matrix"):
         load_model(folder)
 
 

@@ -117,6 +117,12 @@ def test_what_cannot_be_imported_is_named(gguf_file, tmp_path):
     (tmp_path / "cut.gguf").write_bytes(gguf_file.read_bytes()[:3000])
     with pytest.raises(CheckpointError, match=r"cannot read .*cut\.gguf"):
         import_model(tmp_path / "cut.gguf", tmp_path / "model")
+    write_gguf(tmp_path / "first-of-two.gguf", make_model(), without="blk.1.ffn_up.weight")
+    with pytest.raises(CheckpointError, match=r"lacks weights of its model: model\.layers\.1\.mlp\.up_proj\.weight"):
+        import_model(tmp_path / "first-of-two.gguf", tmp_path / "model")
+    write_gguf(tmp_path / "llama3.gguf", make_model(), beside="rope_freqs.weight")
+    with pytest.raises(ConfigError, match="scales its rotary positions"):
+        import_model(tmp_path / "llama3.gguf", tmp_path / "model")
     (tmp_path / "text.gguf").write_text("a text")
     with pytest.raises(CheckpointError, match="is not a GGUF file"):
         import_model(tmp_path / "text.gguf", tmp_path / "model")

@@ -55,8 +55,13 @@ def write_gguf(
     architecture: str = "llama",
     chat_template: str = CHAT_TEMPLATE,
     pre_tokenizer: str = "smollm",
+    without: str = "",
+    beside: str = "",
 ) -> None:
-    """Write the model with the tokenizer of `TOKENS`; its matrices are quantised."""
+    """Write the model with the tokenizer of `TOKENS`; its matrices are quantised.
+
+    The tensor `without` is left out, and a vector is added under the name `beside`.
+    """
     config, writer = model.config, GGUFWriter(file, architecture)
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
@@ -80,7 +85,10 @@ def write_gguf(
     writer.add_pad_token_id(2)
     writer.add_add_bos_token(False)
     writer.add_chat_template(chat_template)
-    for name, tensor in stored(model).items():
+    more = {beside: np.ones(4, np.float32)} if beside else {}
+    for name, tensor in (stored(model) | more).items():
+        if name == without:
+            continue
         kind = quantized_as if tensor.ndim == 2 else GGMLQuantizationType.F32
         writer.add_tensor(name, quantize(tensor, kind), raw_dtype=kind)
     writer.write_header_to_file()

@@ -12,6 +12,8 @@ from quartet.errors import EngineError
 
 MAX_ERROR_CHARACTERS = 500
 KEEP_ALIVE_SECONDS = 1.0
+SMALL = aiohttp.ClientTimeout(total=5.0)
+"""Time limit of questions that a server answers at once: its health, card and metrics."""
 """Time after which the client closes an idle connection. A server would close the connection after 5 s, possibly during
 a request."""
 
@@ -73,14 +75,14 @@ class InferenceServer:
     async def is_up(self) -> bool:
         """Return whether `GET /health` returns 200."""
         try:
-            async with self._session.get(f"{self.url}/health") as response:
+            async with self._session.get(f"{self.url}/health", timeout=SMALL) as response:
                 return response.status == 200
         except (aiohttp.ClientError, TimeoutError):
             return False
 
     async def card(self, model: str = "") -> Card:
         """Return the server's card of `model`, or of the first model that it lists. Later requests name this model."""
-        cards = (await self.call("GET", "/v1/models", None, Cards)).data
+        cards = (await self.call("GET", "/v1/models", None, Cards, SMALL)).data
         found = next((card for card in cards if model in ("", card.id)), None)
         if found is None:
             raise EngineError(f"{self.url} serves no model {model!r}, only {', '.join(card.id for card in cards)}")
@@ -104,9 +106,14 @@ class InferenceServer:
             raise EngineError(f"{self.url}/v1/completions does not echo the log-probs of its prompt")
         return scores
 
-    async def call(self, method: str, path: str, body: object, answer: type[T]) -> T:
-        """Make one call. Raises `ServerRefusedError` for an error status, `EngineError` for any other failure."""
-        content = await self._read(method, path, body)
+    async def call(
+        self, method: str, path: str, body: object, answer: type[T], timeout: aiohttp.ClientTimeout | None = None
+    ) -> T:
+        """Make one call, within the session's time limit if there is no other.
+
+        Raises `ServerRefusedError` for an error status, `EngineError` for any other failure.
+        """
+        content = await self._read(method, path, body, timeout)
         try:
             return msgspec.json.decode(content, type=answer)
         except msgspec.DecodeError as error:
@@ -114,12 +121,12 @@ class InferenceServer:
 
     async def text(self, path: str) -> str:
         """Return the text of a page. Raises the errors of `call`."""
-        return (await self._read("GET", path, None)).decode(errors="replace")
+        return (await self._read("GET", path, None, SMALL)).decode(errors="replace")
 
-    async def _read(self, method: str, path: str, body: object) -> bytes:
-        where = f"{self.url}{path}"
+    async def _read(self, method: str, path: str, body: object, timeout: aiohttp.ClientTimeout | None) -> bytes:
+        where, limit = f"{self.url}{path}", timeout or self._session.timeout
         try:
-            async with self._session.request(method, where, **_json(body)) as response:
+            async with self._session.request(method, where, timeout=limit, **_json(body)) as response:
                 content = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise EngineError(f"{where} does not answer: {type(error).__name__} {error}") from error

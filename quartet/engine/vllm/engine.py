@@ -142,6 +142,8 @@ class VllmEngine(RemoteEngine):
         try:
             await self._server.call("GET", "/weight_info", None, dict[str, Any])
             await self._command("/collective_rpc", {"method": "quartet_is_here"})
+            # An engine that died while it exchanged the weights has left its server paused.
+            await self._command("/resume")
             await self._read(Response(0), generate_body(PROBE, self._cache_salt))
         except (ServerRefusedError, ValueError, msgspec.DecodeError) as error:
             raise _cannot_train(str(error)) from error
