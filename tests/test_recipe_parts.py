@@ -19,6 +19,7 @@ from quartet.recipe.file import (
 )
 from quartet.recipe.upgrade import CONFIG_VERSION, upgraded
 from quartet.run.run_dir import check_run_dir, prepare
+from quartet.shipped import shipped_policies
 
 MINIMAL = {"name": "x", "model": {"path": "/m"}, "env": {"name": "bandit"}}
 
@@ -342,3 +343,34 @@ def test_a_run_from_before_a_part_gained_a_setting_is_resumed_with_its_default(f
     check_run_dir(recipe, run_dir, resume=True)
     with pytest.raises(ConfigError, match="cannot change"):
         check_run_dir(load_recipe(file, ["loss.terms.ppo_clip.importance_floor=0.5"]), run_dir, resume=True)
+
+
+def test_a_path_of_a_part_is_beside_the_recipe_and_that_of_an_override_in_the_current_folder(tmp_path, monkeypatch):
+    for folder in ("recipe", "here"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "own.jsonl").write_text('{"question": "1", "answer": "1"}\n' * 20)
+    recipe = tmp_path / "recipe" / "recipe.toml"
+    env = '[env]\nname = "dataset"\ndata = "own.jsonl"\nprompt = "{{ question }}"\nreward = "number"\n'
+    recipe.write_text(f'name = "x"\n[model]\npath = "m"\n{env}[rollout]\nmax_turns = 1\n')
+    monkeypatch.chdir(tmp_path / "here")
+    assert load_recipe(recipe).env.settings["data"] == str(tmp_path / "recipe" / "own.jsonl")
+    assert load_recipe(recipe, ["env.data=own.jsonl"]).env.settings["data"] == str(tmp_path / "here" / "own.jsonl")
+
+
+def test_a_part_names_a_policy_that_ships(file):
+    credit = 'credit = { name = "distillation", teacher = "miniwob-start" }\n'
+    file.write_text(credit + file.read_text())
+    assert load_recipe(file).credit.settings["teacher"] == str(shipped_policies()["miniwob-start"])
+
+
+def test_recipes_that_extend_each_other_are_named(tmp_path):
+    one, other = tmp_path / "one.toml", tmp_path / "other.toml"
+    one.write_text('extends = "other.toml"')
+    other.write_text('extends = "one.toml"')
+    with pytest.raises(ConfigError, match=f"{one} extends {other} extends {one}"):
+        load_recipe(one)
+
+
+def test_overrides_are_applied_to_a_copy():
+    assert parse_recipe(MINIMAL, "test", ["env.sessions=7"]).env.sessions == 7
+    assert parse_recipe(MINIMAL, "test").env.sessions != 7

@@ -25,7 +25,7 @@ from benchmarks.learning_experiments.colours import (
 )
 from quartet.config import Recipe
 from quartet.policy.make_vision import make_vision_policy
-from quartet.recipe.file import apply_override, parse_recipe
+from quartet.recipe.file import parse_recipe
 from quartet.rollout.loop.base import loop_of
 
 SLIDING, INTERVAL = "sliding", "interval"
@@ -129,6 +129,4 @@ def recipe_of(settings: Sequence[str]) -> Recipe:
         "credit": {"name": "mars", "discount": 0.0},
         "train": {"max_tokens_per_microbatch": 8192, "groups_per_batch": GROUPS},
     }
-    for setting in settings:
-        apply_override(data, setting)
     return parse_recipe(data, "benchmarks/learning_experiments/history.py", list(settings))

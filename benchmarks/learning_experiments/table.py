@@ -20,7 +20,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from quartet.config import Recipe
-from quartet.recipe.file import apply_override, parse_recipe
+from quartet.recipe.file import parse_recipe
 from quartet.train.assign import assign, credits_of, needs_of
 from quartet.train.packing.branches import pack_batch
 from quartet.train.step import Learner
@@ -143,10 +143,7 @@ def logits_of(rows: Mapping[int, Mapping[int, float]], vocabulary: int) -> np.nd
 
 def recipe_of(settings: Sequence[str]) -> Recipe:
     """Return the recipe of a run, with settings as values of `--set`."""
-    data = deepcopy(_DEFAULTS)
-    for setting in settings:
-        apply_override(data, setting)
-    return parse_recipe(data, "benchmarks/learning_experiments/table.py", list(settings))
+    return parse_recipe(_DEFAULTS, "benchmarks/learning_experiments/table.py", list(settings))
 
 
 def _model(features_VH: np.ndarray, logits_VV: np.ndarray) -> Qwen3ForCausalLM:

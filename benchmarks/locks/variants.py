@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from quartet.config import Recipe
-from quartet.recipe.file import apply_override, load_recipe, parse_recipe
+from quartet.recipe.file import load_recipe, parse_recipe
 from quartet.recipe.toml_text import toml_value
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -145,7 +145,4 @@ def recipe_of(options: list[str], *, suite: str, policy: str, seed: int) -> Reci
 
 def grpo_with(overrides: list[str]) -> Recipe:
     """Return the recipe of plain GRPO with some settings, as values of `--set`; one of them is `model.path`."""
-    data = {section: dict(values) if isinstance(values, dict) else values for section, values in GRPO.items()}
-    for override in overrides:
-        apply_override(data, override)
-    return parse_recipe(data, "benchmarks/locks/variants.py", overrides)
+    return parse_recipe(GRPO, "benchmarks/locks/variants.py", overrides)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from quartet.cli.parameters import JSON, RUNS_FOLDER, SET, RecipeName
-from quartet.errors import SetupError
+from quartet.errors import ConfigError, SetupError
 from quartet.terminal.say import say
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ def command(recipe: Path | None, overrides: tuple[str, ...], runs: Path, as_json
     from quartet.doctor.base import Grade
     from quartet.recipe.file import load_recipe
 
+    if overrides and recipe is None:
+        raise ConfigError("--set changes a recipe, and none is named", "add --recipe: a file or a name")
     place = Place(runs=runs, recipe=load_recipe(recipe, list(overrides)) if recipe else None)
     found = {}
     for name, findings in examine(place):

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @click.command(name="eval")
 @click.argument("run_or_policy", type=PolicyOrRun())
 @click.option("--recipe", type=RecipeName(), help="Recipe with the tasks; needed for a policy folder.")
-@click.option("--policy", "which", type=click.Choice(["best", "latest"]), default="latest", help="Policy of a run.")
+@click.option(
+    "--policy", "which", type=click.Choice(["best", "latest"]), help="Policy of a run; by default the latest."
+)
 @SET
 @click.option(
     "--output",
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 def command(
     run_or_policy: Path,
     recipe: Path | None,
-    which: str,
+    which: str | None,
     overrides: tuple[str, ...],
     output: Path | None,
     fresh: bool,
@@ -54,11 +56,13 @@ def command(
             f"{run_or_policy} is not a run: to evaluate it as a policy, name the tasks",
             "add --recipe: a file or a name of `quartet recipes`",
         )
+    if not is_run and which:
+        raise ConfigError(f"--policy {which} chooses one of a run's policies", f"{run_or_policy} is one: omit --policy")
     tasks = load_recipe(recipe or run_or_policy / "config.toml", list(overrides))
     if recipe is not None:
         trust_server(tasks.ledger.url)
     if is_run:
-        policy = _policy_of_run(run_or_policy, which, tasks)
+        policy = _policy_of_run(run_or_policy, which or "latest", tasks)
         output = output or run_or_policy / "evaluations" / policy.name
     else:
         policy = run_or_policy

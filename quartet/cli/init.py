@@ -45,7 +45,7 @@ def command(
 ) -> None:
     """Write FOLDER/recipe.toml (by default in the current folder): the settings of a first run, each explained."""
     from quartet.files.disk import usable_output, whole_file
-    from quartet.recipe.file import load_recipe
+    from quartet.recipe.file import load_recipe, parse_recipe
     from quartet.recipe.template import commented_recipe
     from quartet.registry import names
     from quartet.runtime.plan import check_recipe
@@ -57,7 +57,9 @@ def command(
     env_name: str = env or _ask("--env", "Environment", type=click.Choice(names("env")), quiet=as_json)
     known, folder_type = _known_model(env_name), click.Path(path_type=Path)
     model_path: Path = model or _ask("--model", "Model folder", default=known, type=folder_type, quiet=as_json)
-    text = commented_recipe(_chosen(folder, env_name, model_path, overrides), every_setting=every_setting)
+    chosen = _chosen(folder, env_name, model_path, overrides)
+    parse_recipe(chosen, "quartet init", [*overrides], folder)  # a template has no place for unknown settings
+    text = commented_recipe(chosen, every_setting=every_setting)
     with usable_output(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with usable_output(file), whole_file(file) as fresh:

@@ -7,16 +7,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from quartet.config import RESUMABLE_SETTINGS, Choice, PathMark, PolicyMark, Recipe
+from quartet.config import RESUMABLE_SETTINGS, Choice, Recipe
 from quartet.config.section import named_tables
 from quartet.errors import ConfigError, nearest, shortened
 from quartet.files.ledger_files import has_database
 from quartet.recipe.errors import problems_of, raise_for
-from quartet.recipe.parts import validated_parts, with_parts
+from quartet.recipe.parts import placed, validated_parts, with_parts
 from quartet.recipe.toml_text import read_toml, toml_value
 from quartet.recipe.upgrade import upgraded
 from quartet.registry import import_plugins
-from quartet.shipped import RECIPE_FILE, named_policies, shipped_recipes
+from quartet.shipped import RECIPE_FILE, shipped_recipes
 
 CONFIG = "config.toml"
 """File name of a run's resolved recipe, in the run's folder."""
@@ -28,10 +28,7 @@ def load_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:
     Raise `ConfigError` that names the key and the nearest valid one.
     """
     path = find_recipe(path)
-    data = _read(path)
-    for override in overrides or []:
-        apply_override(data, override)
-    return parse_recipe(data, source=str(path), overrides=overrides, folder=path.resolve().parent)
+    return parse_recipe(_read(path), source=str(path), overrides=overrides, folder=path.resolve().parent)
 
 
 def read_resolved(path: Path) -> Recipe:
@@ -47,8 +44,14 @@ def read_with_plugins(path: Path) -> Recipe:
     return recipe
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """Read a file as plain data: upgraded, merged over the recipe that it extends, with absolute paths."""
+def _read(path: Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Read a file as plain data: upgraded, merged over the recipe that it extends, with absolute paths.
+
+    `extending` are the files that extend it. Raise `ConfigError` if it is one of them.
+    """
+    if (extending := (*extending, path.resolve())).count(path.resolve()) > 1:
+        circle = " extends ".join(map(str, extending))
+        raise ConfigError(f"{circle}: the recipes extend each other", "remove `extends` from one of them")
     data = upgraded(read_toml(path))
     _place_paths(data, Recipe, path.resolve().parent)
     base = data.pop("extends", None)
@@ -57,7 +60,7 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(base, str):
         raise ConfigError(f"{path}: extends = {base!r} is not a recipe", "name a shipped recipe or a file")
     beside = path.resolve().parent / base
-    return merged(_read(find_recipe(beside if beside.is_file() else Path(base))), data)
+    return merged(_read(find_recipe(beside if beside.is_file() else Path(base)), extending), data)
 
 
 def merged(base: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
@@ -106,28 +109,25 @@ def _place_paths(data: dict[str, Any], model: Any, folder: Path) -> None:
                 _place_paths(one if isinstance(one, dict) else {}, table, folder)
         elif isinstance(value, dict) and hasattr(info.annotation, "model_fields"):
             _place_paths(value, info.annotation, folder)
-        elif isinstance(value, str) and value and any(isinstance(mark, PathMark) for mark in info.metadata):
-            data[name] = _placed(value, folder, info.metadata)
-
-
-def _placed(value: str, folder: Path, marks: list[Any]) -> str:
-    ships = any(isinstance(mark, PolicyMark) for mark in marks) and value in named_policies()
-    return value if ships and not (folder / value).exists() else str(folder / value)
+        elif isinstance(value, str):
+            data[name] = placed(value, folder, info.metadata)
 
 
 def parse_recipe(
     data: dict[str, Any], source: str, overrides: list[str] | None = None, folder: Path | None = None
 ) -> Recipe:
-    """Validate a plain dict and resolve its parts. An error names the override that set the key, otherwise `source`.
+    """Apply dotted overrides to a copy of a plain dict, validate it, and resolve its parts.
 
-    `overrides` serve this purpose only: `apply_override` has put them into `data` before. Paths in the settings of
-    parts are relative to `folder`, by default the current folder.
+    An error names the override that set the key, otherwise `source`. Paths in the settings of parts are relative to
+    `folder`, by default the current folder; those of overrides to the current folder.
     """
-    folder = folder or Path.cwd()
-    recipe = _validated(data, source, overrides or [], folder)
+    folder, overrides, data = folder or Path.cwd(), overrides or [], copy.deepcopy(data)
+    for override in overrides:
+        apply_override(data, override)
+    recipe = _validated(data, source, overrides, folder)
     import_plugins(recipe.plugins)
-    recipe, problems = with_parts(recipe, folder)
-    raise_for(problems, source, overrides or [])
+    recipe, problems = with_parts(recipe, folder, [override.partition("=")[0] for override in overrides])
+    raise_for(problems, source, overrides)
     return recipe
 
 

@@ -1,16 +1,17 @@
 """Parts that a recipe chooses: import them, validate their own settings, and fill in defaults."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from quartet.config import Choice, PathMark, Recipe, Section
+from quartet.config import Choice, PathMark, PolicyMark, Recipe, Section
 from quartet.errors import ConfigError
 from quartet.part import Part
 from quartet.recipe.errors import Problem, problems_of, unknown_part_key
 from quartet.registry import find
+from quartet.shipped import named_policies
 
 
 def choices(section: Section, prefix: str = "") -> Iterator[tuple[str, Choice]]:
@@ -35,12 +36,13 @@ class ValidatedParts(NamedTuple):
     """(dotted name, part, settings)."""
 
 
-def with_parts(recipe: Recipe, folder: Path) -> tuple[Recipe, list[Problem]]:
+def with_parts(recipe: Recipe, folder: Path, overridden: Collection[str] = ()) -> tuple[Recipe, list[Problem]]:
     """Return the recipe with the settings of all its parts validated and complete, and the problems found.
 
-    Relative paths in these settings are relative to `folder`.
+    Relative paths in these settings are relative to `folder`, but for the dotted names of `overridden`: those of a
+    command line are relative to the current folder.
     """
-    problems, complete, chosen = validated_parts(recipe, folder)
+    problems, complete, chosen = validated_parts(recipe, folder, overridden)
     if problems:
         return recipe, problems
     recipe = _replaced(recipe, complete)
@@ -52,14 +54,21 @@ def with_parts(recipe: Recipe, folder: Path) -> tuple[Recipe, list[Problem]]:
     return recipe, problems
 
 
-def validated_parts(recipe: Recipe, folder: Path) -> ValidatedParts:
+def validated_parts(recipe: Recipe, folder: Path, overridden: Collection[str] = ()) -> ValidatedParts:
     """Find the parts and validate their settings, without comparing them with the rest of the recipe."""
     found = ValidatedParts([], {}, [])
-    _validate(recipe, "", folder, found)
+    _validate(recipe, "", Places(folder, frozenset(overridden)), found)
     return found
 
 
-def _validate(section: Section, prefix: str, folder: Path, found: ValidatedParts) -> None:
+class Places(NamedTuple):
+    """Folder of a recipe, against which its paths are resolved, and the dotted names of a command line."""
+
+    folder: Path
+    overridden: frozenset[str]
+
+
+def _validate(section: Section, prefix: str, places: Places, found: ValidatedParts) -> None:
     """Add the parts that a section chooses to `found`, after the parts that their own settings choose."""
     problems, complete, chosen = found
     for dotted, choice in choices(section, prefix):
@@ -69,12 +78,12 @@ def _validate(section: Section, prefix: str, folder: Path, found: ValidatedParts
             problems.append(_problem(dotted, error))
             continue
         try:
-            settings = part.Settings.model_validate(_placed(choice.settings, part.Settings, folder))
+            settings = part.Settings.model_validate(_placed(choice.settings, part.Settings, dotted, places))
         except ValidationError as error:
             problems += problems_of(error, part.Settings, dotted, unknown=unknown_part_key(choice, dotted))
         else:
             before = len(problems)
-            _validate(settings, f"{dotted}.", folder, found)
+            _validate(settings, f"{dotted}.", places, found)
             if len(problems) > before:
                 continue
             settings = _replaced(settings, complete)
@@ -87,10 +96,24 @@ def _problem(dotted: str, error: ConfigError) -> Problem:
     return Problem(dotted, f"{dotted}: {error.what}{advice}")
 
 
-def _placed(settings: dict[str, Any], model: type[Section], folder: Path) -> dict[str, Any]:
+def _placed(settings: dict[str, Any], model: type[Section], dotted: str, places: Places) -> dict[str, Any]:
     """Resolve relative paths in a part's own settings against the recipe's folder."""
-    paths = {name for name, info in model.model_fields.items() if any(isinstance(m, PathMark) for m in info.metadata)}
-    return {key: str(folder / value) if key in paths and value else value for key, value in settings.items()}
+    marks = {name: info.metadata for name, info in model.model_fields.items()}
+    return {
+        key: placed(value, places.folder, marks.get(key, []))
+        if isinstance(value, str) and f"{dotted}.{key}" not in places.overridden
+        else value
+        for key, value in settings.items()
+    }
+
+
+def placed(value: str, folder: Path, marks: Sequence[Any]) -> str:
+    """Return a setting's value, resolved against `folder` if its marks say that it is a path. The name of a shipped
+    policy stays as it is."""
+    if not value or not any(isinstance(mark, PathMark) for mark in marks):
+        return value
+    ships = any(isinstance(mark, PolicyMark) for mark in marks) and value in named_policies()
+    return value if ships and not (folder / value).exists() else str(folder / value)
 
 
 def _replaced(section: Any, complete: dict[int, Choice]) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 from quartet.config import Choice, Recipe, Section
+from quartet.errors import ConfigError
 from quartet.recipe.toml_text import toml_value
 from quartet.registry import find, names
 
@@ -52,13 +53,17 @@ def _section(model: Any, chosen: dict[str, Any], prefix: str, every_setting: boo
     for name, info in fields.items():
         if not _is_table(info):
             continue
-        lines = list(_section(info.annotation, chosen.get(name, {}), f"{prefix}{name}.", every_setting))
+        below = chosen.get(name, {})
+        below = {"name": below} if isinstance(below, str) else below  # the short form of a choice
+        lines = list(_section(info.annotation, below, f"{prefix}{name}.", every_setting))
         if lines:
             yield from _comment((info.annotation.__doc__ or "").strip())
             yield from (f"[{prefix}{name}]", *lines)
 
 
 def _setting(dotted: str, name: str, info: FieldInfo, chosen: dict[str, Any], every_setting: bool) -> Iterator[str]:
+    if name in chosen and chosen[name] is None:
+        raise ConfigError(f"{dotted} = null cannot be written into a recipe", f"give --set {dotted}=null to the run")
     if name in chosen:
         line = f"{name} = {toml_value(chosen[name])}"
     elif dotted in ESSENTIAL:

@@ -43,28 +43,34 @@ def held_out_success(ledger: Ledger) -> Iterator[tuple[EvaluationTime, float]]:
 
 def held_out_by_step(ledger: Ledger) -> list[tuple[int, float]]:
     """Return (train step, success rate) of the latest finished greedy evaluation of each step, by train step."""
-    steps = {policy.version: policy.train_step for policy in ledger.policies.live()}
-    found = {steps.get(evaluation.version, 0): success for evaluation, success in held_out_success(ledger)}
-    return sorted(found.items())
+    return sorted({step: success for _, step, success in _of_live_policies(ledger)}.items())
 
 
 def learning_curve(ledger: Ledger) -> list[Reached]:
     """Return each greedy held-out evaluation with the cost of training up to it, oldest first."""
     began, points = training_began(ledger), list[Reached]()
-    steps = {policy.version: policy.train_step for policy in ledger.policies.live()}
-    for evaluation, success in held_out_success(ledger):
+    for evaluation, step, success in _of_live_policies(ledger):
         cost = cost_until(ledger, evaluation.created_at)
         points.append(
             Reached(
                 tag=evaluation.tag,
                 success=success,
-                train_step=steps.get(evaluation.version, 0),
+                train_step=step,
                 seconds=max(0.0, evaluation.created_at - began) if began is not None else 0.0,
                 rollouts=cost.rollouts,
                 generated_tokens=cost.response_tokens,
             )
         )
     return points
+
+
+def _of_live_policies(ledger: Ledger) -> Iterator[tuple[EvaluationTime, int, float]]:
+    """Yield each evaluation of `held_out_success` with its train step, but for those of policies that were rolled
+    back."""
+    steps = {policy.version: policy.train_step for policy in ledger.policies.live()}
+    for evaluation, success in held_out_success(ledger):
+        if evaluation.version in steps:
+            yield evaluation, steps[evaluation.version], success
 
 
 def first_at(curve: Sequence[Reached], target: float) -> Reached | None:

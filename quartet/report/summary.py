@@ -9,6 +9,7 @@ from msgspec import to_builtins
 
 from quartet.config import Recipe
 from quartet.env import family_categories, undemonstrated_families
+from quartet.errors import RecordsError
 from quartet.files.disk import whole_file
 from quartet.ledger import Ledger
 from quartet.ledger.results import FamilyResult, Results, success_rate, total
@@ -139,9 +140,22 @@ def save_summary(run_dir: Path, summary: Summary) -> None:
 
 
 def read_summary(run_dir: Path) -> Summary | None:
-    """Return the summary that `save_summary` wrote; None if there is none yet."""
+    """Return the summary that `save_summary` wrote; None if there is none yet. Raise `RecordsError` if it is
+    damaged."""
     path = run_dir / "summary.json"
-    return json.loads(path.read_text()) if path.exists() else None
+    if not path.exists():
+        return None
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise RecordsError(f"{path} is damaged: {error}", "delete it; the ledger has all results") from error
+
+
+def summary_of_training(run_dir: Path, ledger: Ledger) -> Summary | None:
+    """Return the summary of the run's training; None if there is none, or the run has continued since. Raise
+    `RecordsError` if it is damaged."""
+    written = read_summary(run_dir)
+    return written if written and written.get("train_steps") == ledger.batches.train_step() else None
 
 
 def evaluation_summary(recipe: Recipe, ledger: Ledger, policy: Path) -> Summary:

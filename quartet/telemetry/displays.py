@@ -106,8 +106,9 @@ def _file_name(lane: str) -> str:
 
 
 def _read(path: Path) -> Display | None:
-    """Return the display in a file; None if its session ended meanwhile."""
+    """Return the display in a file; None if its session ended meanwhile, or if the file is damaged or of another
+    version."""
     try:
         return msgspec.msgpack.decode(path.read_bytes(), type=Display)
-    except FileNotFoundError:
+    except (FileNotFoundError, msgspec.DecodeError):
         return None

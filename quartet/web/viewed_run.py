@@ -1,6 +1,5 @@
 """One run directory for the pages, read only; the run may be live, ended, or a copy."""
 
-import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -10,10 +9,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from quartet.config import Recipe
-from quartet.errors import LedgerError
+from quartet.errors import LedgerError, RecordsError
 from quartet.ledger import Ledger
 from quartet.recipe.file import read_resolved
 from quartet.report.status import RunStatus, StatusReader
+from quartet.report.summary import summary_of_training
 from quartet.run.run_dir import CONFIG, supervisor_pid
 
 
@@ -50,9 +50,11 @@ class ViewedRun:
         return status if self.running else status.stopped()
 
     def summary(self) -> dict[str, Any] | None:
-        """Return the summary that the last `quartet` command wrote at its end; None if there is none yet."""
-        path = self.run_dir / "summary.json"
-        return json.loads(path.read_text()) if path.is_file() else None
+        """Return the summary of the run's training; None if there is none yet, or it is damaged or outdated."""
+        try:
+            return summary_of_training(self.run_dir, self.ledger)
+        except RecordsError:
+            return None  # the page has the ledger's own figures
 
     def close(self) -> None:
         self.ledger.close()

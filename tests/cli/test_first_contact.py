@@ -106,6 +106,31 @@ def test_the_policy_that_ships_has_a_name(recipe, tmp_path):
     assert load_recipe(recipe).model.path == str(own), "a folder of that name comes first"
 
 
+@pytest.mark.parametrize(
+    ("override", "what"),
+    [
+        ("trian.max_seconds=60", "unknown key 'trian'"),
+        ("train.learnig_rate=1e-5", "learnig_rate"),
+        ("train.target_success=null", "null cannot be written"),
+    ],
+)
+def test_init_leaves_no_override_out(tmp_path, override, what):
+    error = failure("init", tmp_path / "new", "--env", "bandit", "--model", "miniwob-start", "--set", override)
+    assert what in error.what and not (tmp_path / "new" / "recipe.toml").exists()
+
+
+def test_init_takes_the_short_form_of_a_choice(tmp_path):
+    new = tmp_path / "new"
+    arguments = ["init", str(new), "--env", "bandit", "--model", "miniwob-start", "--set", "engine=transformers"]
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+    assert load_recipe(new / "recipe.toml").engine.name == "transformers"
+
+
+def test_options_without_what_they_choose_from_are_refused(recipe):
+    assert "none is named" in failure("doctor", "--set", "engine.name=vllm").what
+    assert "chooses one of a run" in failure("eval", "miniwob-start", "--recipe", recipe, "--policy", "best").what
+
+
 def test_eval_does_not_replace_an_earlier_result(recipe, tmp_path):
     earlier = tmp_path / "earlier"
     earlier.mkdir()

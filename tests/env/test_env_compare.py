@@ -237,3 +237,11 @@ def test_the_example_equals_minigrid_and_a_changed_copy_does_not(tmp_path):
 def test_a_setting_without_a_side_is_refused(tmp_path):
     refused = quartet("env", "compare", "bandit", "bandit", "--set", "sessions=2", folder=tmp_path)
     assert refused.returncode != 0 and "begin a setting with `reference.` or `port.`" in refused.stderr
+
+
+def test_an_environment_with_another_loop_is_compared(tmp_path: Path) -> None:
+    """`tools` refuses the loop that a recipe has by default."""
+    same = quartet("env", "compare", "tools", "tools", "--seeds", "1", "--rollouts", "2", "--json", folder=tmp_path)
+    assert json.loads(same.stdout)["equal"] is True, same.stderr
+    refused = quartet("env", "compare", "tools", "tools", "--set", "port.sesions=2", folder=tmp_path)
+    assert refused.returncode != 0 and "env.sesions" in refused.stderr and "sessions" in refused.stderr

@@ -57,6 +57,17 @@ async def test_a_picture_that_is_none_is_not_served(run_dir: Path) -> None:
         assert (await client.get("/runs/run/displays/env/session 0")).status_code == 404
 
 
+async def test_a_damaged_display_does_not_hide_the_others(run_dir: Path) -> None:
+    displays = Displays(run_dir)
+    for number in range(2):
+        show(displays, number, seen(f"of session {number}"))
+    (damaged,) = (run_dir / "displays").glob("*/session 0.msgpack")
+    damaged.write_bytes(damaged.read_bytes()[:40])
+    async with ask(build_app([run_dir])) as client:
+        page = await client.get("/runs/run/displays")
+        assert page.status_code == 200 and "of session 1" in page.text and "of session 0" not in page.text
+
+
 async def test_a_run_without_displays_says_why(run_dir: Path) -> None:
     async with ask(build_app([run_dir])) as client:
         assert "No session is in use" in (await client.get("/runs/run/displays")).text

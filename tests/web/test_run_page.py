@@ -127,3 +127,33 @@ async def test_a_wrong_question_is_answered_with_what_is_wrong(app, query):
 async def test_unknown_names_in_a_comparison_are_left_out(app):
     async with ask(app) as client:
         assert (await client.get("/runs/run/run?with=gone&with=run")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "summary", ['{"policy": "p", "success_greedy": 0.5, "per_task": {}}', '{"train_steps": 0, "su']
+)
+async def test_a_summary_of_an_evaluation_and_a_damaged_one_do_not_keep_the_page_from_being_shown(tmp_path, summary):
+    make_run(tmp_path / "run").close()
+    (tmp_path / "run" / "summary.json").write_text(summary)
+    async with ask(build_app([tmp_path / "run"])) as client:
+        assert (await client.get("/runs/run/run")).status_code == 200
+
+
+async def test_a_family_that_was_only_evaluated_has_a_page(tmp_path):
+    with closing(make_run(tmp_path / "run")) as ledger:
+        plan = RolloutPlan(
+            task=Task(env="bandit", family="right", seed=0),
+            num_rollouts=1,
+            max_turns=1,
+            purpose=Purpose.EVAL,
+            tag="before/greedy",
+        )
+        ledger.evaluations.admit("before/greedy", [plan])
+        leases = ledger.rollouts.claim("w", 9, 60)
+        finish(ledger, next(lease for lease in leases if lease.purpose is Purpose.EVAL), reward=1.0)
+        (ended,) = ledger.groups.closable(1000)
+        ledger.groups.close(ended)
+    async with ask(build_app([tmp_path / "run"])) as client:
+        assert "right" in (await client.get("/runs/run/tasks")).text
+        assert (await client.get("/runs/run/family?name=right")).status_code == 200
+        assert (await client.get("/runs/run/family?name=nowhere")).status_code == 404

@@ -38,14 +38,12 @@ def check(
     from msgspec import to_builtins
 
     from quartet.env.check.run import check_environment
-    from quartet.recipe.file import apply_override, parse_recipe
+    from quartet.recipe.file import parse_recipe
 
     env = environment_name(name)
     chosen = {"name": env, "families": [*families], "sessions": 2, "screenshots": False}
     given = {"name": "check", "model": {"path": "."}, "env": {**chosen, "step_timeout_seconds": 60.0}}
     given["rollout"] = first_loop(env)
-    for override in overrides:
-        apply_override(given, override)
     recipe = parse_recipe(given, f"quartet env check {name}", [*overrides])
     show = partial(_show, quiet=as_json)
     results = asyncio.run(check_environment(recipe.env, range(seeds), show, only or None))

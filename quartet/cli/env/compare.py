@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from quartet.cli.env.naming import environment_name
+from quartet.cli.env.naming import environment_name, first_loop
 from quartet.cli.parameters import JSON, SET
 from quartet.errors import QuartetError
 from quartet.terminal.say import say
@@ -61,7 +61,11 @@ def compare(
     if unknown := given.keys() - set(SIDES):
         raise QuartetError(f"--set {unknown.pop()}... names no side", "begin a setting with `reference.` or `port.`")
     slow, fast = (
-        parse_recipe({"name": "compare", "model": {"path": "."}, "env": given[side]}, f"{side} of env compare").env
+        parse_recipe(
+            {"name": "compare", "model": {"path": "."}, "env": given[side], "rollout": first_loop(given[side]["name"])},
+            f"{side} of env compare",
+            [f"env{one.removeprefix(side)}" for one in overrides if one.startswith(f"{side}.")],
+        ).env
         for side in SIDES
     )
     verified = asyncio.run(Verification(slow, fast, range(seeds), rollouts, tolerance).run())

@@ -19,12 +19,10 @@ def play(name: str, family: str | None, seed: int, port: int, overrides: tuple[s
     steps the real environment. Only this machine can open it, with the token in the printed address. Settings of the
     environment are given as in a recipe: --set env.width=1280.
     """
-    from quartet.recipe.file import apply_override, parse_recipe
+    from quartet.recipe.file import parse_recipe
     from quartet.web.play.serve import play_in_browser
 
     env: dict[str, object] = {"name": environment_name(name), "sessions": 1, "step_timeout_seconds": 60.0}
     given = {"name": "play", "model": {"path": "."}, "env": env, "rollout": first_loop(environment_name(name))}
-    for override in overrides:
-        apply_override(given, override)
     recipe = parse_recipe(given, f"quartet env play {name}", [*overrides])
     play_in_browser(recipe.env, family, seed, port)

@@ -37,11 +37,9 @@ def serve(
     --set env.sessions=16.
     """
     from quartet.env.serve import serve_environment
-    from quartet.recipe.file import apply_override, parse_recipe
+    from quartet.recipe.file import parse_recipe
 
     env: dict[str, object] = {"name": environment_name(name), "families": [*families], "screenshots": False}
     given = {"name": "serve", "model": {"path": "."}, "env": env, "rollout": first_loop(environment_name(name))}
-    for override in overrides:
-        apply_override(given, override)
     recipe = parse_recipe(given, f"quartet env serve {name}", [*overrides])
     serve_environment(recipe.env, host, port, token_variable, dict(quotas))

@@ -96,7 +96,7 @@ def differing_settings(groups: Sequence[Group]) -> dict[str, list[Any]]:
 def common_target(results: Sequence[RunResult]) -> float:
     """Return the highest multiple of 5 % that every run reached at some time; 0 if a run has no evaluation."""
     best = min(max((point.success for point in result.curve), default=0.0) for result in results)
-    return floor(best / TARGET_STEP + 1e-9) * TARGET_STEP
+    return min(floor(best / TARGET_STEP + 1e-9) * TARGET_STEP, best)  # 0.05 has no exact multiples: 12 are above 0.6
 
 
 def _to_target(target: float, cost: str, label: str) -> Row:

@@ -1,6 +1,5 @@
 """Data of one run for a report: results, summary, settings, and metrics over time."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from quartet.recipe.description import ChangedSetting, settings_set
 from quartet.recipe.file import read_with_plugins
 from quartet.report.comparison.results import RunResult, read_result
 from quartet.report.costs import training_began
-from quartet.report.summary import build_summary
+from quartet.report.summary import build_summary, summary_of_training
 from quartet.run.run_dir import CONFIG
 from quartet.telemetry.series import Point, read_series
 
@@ -62,8 +61,5 @@ def read_run(run_dir: Path) -> ReportedRun:
 
 def _summary(run_dir: Path, ledger: Ledger) -> dict[str, Any] | None:
     """Return the summary that the run wrote at its end; None if there is none, or the run has continued since."""
-    path = run_dir / "summary.json"
-    if not path.is_file():
-        return None
-    written = json.loads(path.read_text())
-    return written if written.get("train_steps") == ledger.batches.train_step() and "per_task" in written else None
+    written = summary_of_training(run_dir, ledger)
+    return written if written and "per_task" in written else None

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from quartet.web.numbers import read_natural
-from quartet.web.queries.families import known_families, list_groups
+from quartet.web.queries.families import list_groups
 from quartet.web.queries.tasks import GROUPS_PER_POINT, NEWEST_GROUPS, family_rows, shown_evaluations, why_dropped
 from quartet.web.render import render
 from quartet.web.sparkline import path_of
@@ -42,9 +42,9 @@ def show_family(request: Request) -> Response:
     """Show one family. Its name is in the query, not in the path, since it may contain any character, even a slash."""
     run, family = viewed_run(request), request.query_params.get("name", "")
     with run.ledger.read() as connection:
-        if family not in known_families(connection):
-            raise HTTPException(404, f"no group of the family {family!r} was ever admitted")
-        row = family_rows(connection, run.recipe.env.name, run.ledger.policy, only=family, points=96)[0]
+        rows = family_rows(connection, run.recipe.env.name, run.ledger.policy, only=family, points=96)
+        if not rows:
+            raise HTTPException(404, f"the run has neither groups nor held-out episodes of the family {family!r}")
         groups = list_groups(connection, family, read_natural(request, "older_than"))
         tags = shown_evaluations(connection)
     return render(
@@ -52,7 +52,7 @@ def show_family(request: Request) -> Response:
         "family.html",
         run=run,
         page="tasks",
-        row=row,
+        row=rows[0],
         tags=tags,
         groups=groups,
         why=why_dropped,

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from msgspec import Struct
 from sqlalchemy import Connection
 
-from quartet.ledger.schema import batches, families, groups
+from quartet.ledger.schema import batches, groups
 from quartet.types import Purpose
 
 GROUPS_PER_PAGE = 40
@@ -21,11 +21,6 @@ class GroupPage(Struct, frozen=True, kw_only=True):
     """Rows with columns of `groups`, and the train step that used the group."""
     older_than: int | None
     """`older_than` of the next page; None if this is the last page."""
-
-
-def known_families(connection: Connection) -> list[str]:
-    """Return the families of which training has admitted a group, by name."""
-    return list(connection.execute(sa.select(families.c.family).order_by(families.c.family)).scalars())
 
 
 def list_groups(connection: Connection, family: str, older_than: int | None = None) -> GroupPage:
