@@ -355,6 +355,11 @@ def test_a_path_of_a_part_is_beside_the_recipe_and_that_of_an_override_in_the_cu
     monkeypatch.chdir(tmp_path / "here")
     assert load_recipe(recipe).env.settings["data"] == str(tmp_path / "recipe" / "own.jsonl")
     assert load_recipe(recipe, ["env.data=own.jsonl"]).env.settings["data"] == str(tmp_path / "here" / "own.jsonl")
+    extending = tmp_path / "here" / "recipe.toml"
+    extending.write_text(f'extends = "{recipe}"\n')
+    assert load_recipe(extending).env.settings["data"] == str(tmp_path / "recipe" / "own.jsonl")
+    extending.write_text(f'extends = "{recipe}"\n[env]\ndata = "own.jsonl"\n')
+    assert load_recipe(extending).env.settings["data"] == str(tmp_path / "here" / "own.jsonl")
 
 
 def test_a_part_names_a_policy_that_ships(file):

@@ -49,10 +49,12 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
     def may_take_weights(self, ledger: Ledger, rule: StragglerRule) -> bool:
         """Return whether an engine may load the newest policy now. Rollouts that are paused and requeued do not prevent
-        it."""
+        it; a group whose round has ended does, until the manager has closed it or added a round."""
         if not self.between_batches:
             return True
         unfinished = ledger.rollouts.unfinished(Purpose.TRAIN)
+        if ledger.groups.ended_rounds():
+            return False
         return not unfinished[RolloutState.LEASED] and (
             not unfinished[RolloutState.QUEUED] or rule.pauses_training(ledger)
         )

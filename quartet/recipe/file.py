@@ -2,6 +2,7 @@
 
 import copy
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from quartet.recipe.errors import problems_of, raise_for
 from quartet.recipe.parts import placed, validated_parts, with_parts
 from quartet.recipe.toml_text import read_toml, toml_value
 from quartet.recipe.upgrade import upgraded
-from quartet.registry import import_plugins
+from quartet.registry import find, import_plugins
 from quartet.shipped import RECIPE_FILE, shipped_recipes
 
 CONFIG = "config.toml"
@@ -54,6 +55,8 @@ def _read(path: Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:
         raise ConfigError(f"{circle}: the recipes extend each other", "remove `extends` from one of them")
     data = upgraded(read_toml(path))
     _place_paths(data, Recipe, path.resolve().parent)
+    if len(extending) > 1:
+        _place_paths_of_parts(data, Recipe, path.resolve().parent)
     base = data.pop("extends", None)
     if base is None:
         return data
@@ -111,6 +114,21 @@ def _place_paths(data: dict[str, Any], model: Any, folder: Path) -> None:
             _place_paths(value, info.annotation, folder)
         elif isinstance(value, str):
             data[name] = placed(value, folder, info.metadata)
+
+
+def _place_paths_of_parts(data: dict[str, Any], model: Any, folder: Path) -> None:
+    """Resolve relative paths in the settings of the parts that a file names, for recipes elsewhere that extend it.
+
+    Parts of plugins, which are not imported yet, and parts in lists are left out.
+    """
+    for name, info in model.model_fields.items():
+        value, below = data.get(name), info.annotation
+        if not isinstance(value, dict) or not hasattr(below, "model_fields"):
+            continue
+        _place_paths_of_parts(value, below, folder)
+        if issubclass(below, Choice) and isinstance(value.get("name"), str):
+            with suppress(ConfigError):
+                _place_paths(value, find(below.kind, value["name"]).Settings, folder)
 
 
 def parse_recipe(

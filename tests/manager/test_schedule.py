@@ -157,6 +157,9 @@ def test_when_weights_change(ledger, schedule):
     (lease,) = ledger.rollouts.claim("w", 1, 60)
     assert modes.may_take_weights(ledger, rule) == (not modes.between_batches)
     finish(ledger, lease)
+    assert modes.may_take_weights(ledger, rule) == (not modes.between_batches), "its group may get another round"
+    for group_id in ledger.groups.closable(60):
+        ledger.groups.close(group_id)
     assert modes.may_take_weights(ledger, rule)
 
 
