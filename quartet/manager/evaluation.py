@@ -58,19 +58,24 @@ class PeriodicEvaluation:
 
     def __init__(self, recipe: Recipe, ledger: Ledger, recorder: Recorder, families: list[str]) -> None:
         self._recipe, self._ledger, self._recorder, self._families = recipe, ledger, recorder, families
-        self._done = set(ledger.evaluations.admitted())
+        self._done, self._newest_step = self._evaluated_steps(), 0
 
     def admit_due(self, train_step: int) -> bool:
         """Queue the evaluation of the newest due train step, unless an evaluation is running.
 
         Return True if it was queued.
         """
+        if train_step < self._newest_step:  # steps were rolled back, and their policies with them
+            self._done = self._evaluated_steps()
+        self._newest_step = train_step
         every = self._recipe.evaluation.train_steps_per_evaluation
         # The newest due step may be earlier than `train_step`: the tick was late, or another evaluation was running.
         due = train_step - train_step % every if every else 0
-        tag = f"{DURING}{due}"
-        if not due or tag in self._done or self._running():
+        if not due or due in self._done or self._running():
             return False
+        tag = f"{DURING}{due}"
+        if self._ledger.evaluations.was_admitted(tag):
+            tag += f"/v{self._ledger.policies.latest().version}"
         admit_evaluation(
             self._ledger,
             self._recipe,
@@ -79,8 +84,14 @@ class PeriodicEvaluation:
             temperature=0.0,
             tag=tag,
         )
-        self._done.add(tag)
+        self._done.add(due)
         return True
+
+    def _evaluated_steps(self) -> set[int]:
+        """Return the train steps that were evaluated, by policies that have not been rolled back."""
+        live = {policy.version for policy in self._ledger.policies.live()}
+        tags = (tag for tag, version in self._ledger.evaluations.admitted().items() if version in live)
+        return {int(tag.removeprefix(DURING).split("/")[0]) for tag in tags if tag.startswith(DURING)}
 
     def record_finished(self) -> bool:
         """Record the results of the evaluations that have ended; return True if one had ended."""

@@ -274,6 +274,31 @@ def test_no_evaluation_begins_with_the_end_of_training(ledger):
     assert not ledger.evaluations.admitted()
 
 
+def test_a_train_step_that_is_repeated_after_a_roll_back_is_evaluated_again(ledger):
+    """The evaluation before is of a policy that is gone."""
+    settings = recipe(evaluation={"train_steps_per_evaluation": 1, "episodes_per_family_during": 2, "first_seed": 1000})
+
+    def until_evaluated(manager) -> None:
+        settle(manager)
+        while not train(ledger):
+            work(ledger, success=lambda lease: lease.index % 2 == 0)
+            settle(manager)
+        settle(manager)
+        work(ledger)
+        settle(manager)
+
+    with manager_of(settings, ledger) as manager:
+        until_evaluated(manager)
+        assert ledger.evaluations.admitted() == {"during/1": 1}
+        ledger.batches.roll_back(0)
+        settle(manager)
+        until_evaluated(manager)
+        assert ledger.evaluations.admitted() == {"during/1": 1, "during/1/v2": 2}
+    with manager_of(settings, ledger) as manager:
+        settle(manager)
+    assert len(ledger.evaluations.admitted()) == 2, "the evaluation of the present step counts after a restart"
+
+
 def test_an_evaluation_that_the_end_of_training_cuts_off_has_no_result(ledger):
     settings = recipe(evaluation={"train_steps_per_evaluation": 1, "episodes_per_family_during": 2, "first_seed": 1000})
     with manager_of(settings, ledger) as manager:
