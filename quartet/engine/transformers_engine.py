@@ -27,6 +27,7 @@ from quartet.engine.partial import NOTHING
 from quartet.engine.request_check import fitted
 from quartet.engine.running import Running
 from quartet.engine.sampling import sample
+from quartet.engine.step_watch import StepWatch
 from quartet.engine.stop_strings import StopStrings
 from quartet.engine.verified_load import refusing, verify
 from quartet.errors import EngineError
@@ -83,7 +84,8 @@ class TransformersEngine:
         self._make_inputs = partial(inputs_of, pictures=policy.pictures, max_kept_bytes=max_kept_bytes)
         self._inputs = self._make_inputs(policy.model)
         self._publisher: Publisher = publisher or build(PublisherChoice())
-        self._load_timeout_seconds = own_settings(config).load_timeout_seconds
+        own = own_settings(config)
+        self._load_timeout_seconds, self._watch = own.load_timeout_seconds, StepWatch(own.step_timeout_seconds)
         self.counters = Counters()
         self._in_flight: dict[str, _Request] = {}
         self._closed = False
@@ -133,9 +135,11 @@ class TransformersEngine:
             entry.ended = True
 
     async def version(self) -> int:
-        """Return the version of the next response. Raises `EngineError` if the engine is closed."""
+        """Return the version of the next response. Raises `EngineError` if the engine is closed or its forward pass
+        hangs."""
         if self._closed:
             raise EngineError("the engine has stopped: it was closed", "restart the engine")
+        self._watch.raise_if_hung()
         return self._version
 
     async def state(self) -> EngineState:
@@ -190,6 +194,7 @@ class TransformersEngine:
         while not entry.ended:
             span = self._inputs.complete(entry, Span(entry.held, entry.known_ids()[entry.held :]))
             entry.held += len(span.token_ids)
+            self._watch.begins()
             try:
                 output = self._model(
                     input_ids=torch.tensor([span.token_ids], device=self._model.device),
@@ -203,6 +208,8 @@ class TransformersEngine:
                     f"the forward pass of {len(span.token_ids)} tokens failed: {error}",
                     "if memory is short, lower engine.max_context_tokens",
                 ) from error
+            finally:
+                self._watch.sleeps()
             cache = output.past_key_values
             self.counters.steps += 1
             if reason := self._take(entry, output.logits[:, -1]):

@@ -9,17 +9,20 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from engine_models import make_model, make_requests, publish, until_healthy
+from engine_models import make_model, make_requests, make_word_tokenizer, publish, until_healthy
 
+from quartet import config
 from quartet.access.token import run_token
 from quartet.config import Recipe
-from quartet.engine import torch_engine
+from quartet.engine import torch_engine, transformers_engine
 from quartet.engine.dense_forward import DenseForward
 from quartet.engine.http import HttpEngine
 from quartet.engine.server import run_engine
 from quartet.engine.torch_engine import TorchEngine
+from quartet.engine.transformers_engine import TransformersEngine
 from quartet.errors import EngineError
 from quartet.ledger import Ledger
+from quartet.policy.load import LoadedPolicy
 from quartet.recipe.file import parse_recipe
 from tests.waiting import until
 
@@ -47,6 +50,23 @@ async def test_an_engine_whose_step_hangs_says_so_when_it_is_asked_for_its_versi
             while await engine.version() == 0:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
     generating.cancel()
+
+
+async def test_an_engine_of_transformers_whose_forward_pass_hangs_is_not_healthy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = config.Engine.model_validate({"name": "transformers", "step_timeout_seconds": 0.2})
+    engine = TransformersEngine(LoadedPolicy(make_model(), make_word_tokenizer()), 0, settings)
+    gone_on = Event()
+    monkeypatch.setattr(transformers_engine, "forward_arguments", lambda *_: gone_on.wait() and {})
+    generating = asyncio.create_task(engine.generate(make_requests(1)[0]))
+    with pytest.raises(EngineError, match="step_timeout_seconds"):
+        async with asyncio.timeout(30):
+            while await engine.version() == 0:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+    generating.cancel()
+    gone_on.set()
+    await engine.close()
 
 
 async def test_new_weights_do_not_wait_for_a_step_that_hangs(

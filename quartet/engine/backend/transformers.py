@@ -17,6 +17,9 @@ class Transformers(Backend):
     processes one request after another."""
 
     class Settings(Section):
+        step_timeout_seconds: PositiveFloat = 600.0
+        """Timeout for one forward pass, at most of a whole prompt. After the timeout the engine process ends and is
+        restarted."""
         load_timeout_seconds: PositiveFloat = 900.0
         """Timeout for loading a policy and checking its weights against its canary. After the timeout the engine
         process ends and is restarted."""
