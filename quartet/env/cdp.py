@@ -62,7 +62,10 @@ class Session:
         future = self._connection.send(self.session_id, method, params)
         self._pending.add(future)
         try:
-            return await asyncio.wait_for(future, timeout_seconds)
+            # Not `wait_for`: before Python 3.12 it returns an answer that arrives together with a cancellation, so the
+            # limit of a step or a reset, which cancels, would have no effect.
+            async with asyncio.timeout(timeout_seconds):
+                return await future
         except TimeoutError:
             raise EnvError(f"{method}: the browser gave no answer within {timeout_seconds:g} s") from None
         finally:
