@@ -1,5 +1,6 @@
 """Who is let in, what a page may do, and that nothing outside a run is served."""
 
+import json
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import quartet.web
 from quartet.web.app import build_app
 from quartet.web.pages import NAVIGATION
 from quartet.web.security import POLICY
+from quartet.web.viewed_run import ViewedRun
 from tests.web.conftest import SCRIPT, ask
 
 TEMPLATES = sorted((Path(quartet.web.__file__).parent / "templates").glob("*"))
@@ -85,9 +87,9 @@ async def test_every_answer_carries_the_policy(run_dir, path, token):
     assert headers["x-content-type-options"] == "nosniff"
 
 
-async def test_a_page_that_fails_says_so_and_carries_the_policy(run_dir):
+async def test_a_page_that_fails_says_so_and_carries_the_policy(run_dir, monkeypatch):
     app = build_app([run_dir])
-    (run_dir / "summary.json").write_text("no JSON")
+    monkeypatch.setattr(ViewedRun, "summary", lambda self: json.loads("no JSON"))
     async with ask(app) as client:
         answer = await client.get("/runs/run/run")
     assert answer.status_code == 500 and "JSONDecodeError" in answer.text and "Traceback" not in answer.text
