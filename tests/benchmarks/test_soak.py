@@ -1,5 +1,8 @@
 """The soak test: the slope of memory in closed form, and a short soak with every kind of kill."""
 
+import time
+
+import psutil
 import pytest
 
 from benchmarks.soak import host
@@ -39,7 +42,10 @@ def test_a_host_that_does_not_stop_is_killed_and_reported(monkeypatch, hangs: bo
     process = HostProcess(config.Env(name="locks", sessions=1)).start()
     if hangs:
         monkeypatch.setattr(host, "EXIT_TIMEOUT_SECONDS", 0.5)
-        process.processes()[0].suspend()
+        hung = process.processes()[0]
+        hung.suspend()
+        while hung.status() != psutil.STATUS_STOPPED:  # a pending SIGTERM would be handled before a pending SIGSTOP
+            time.sleep(0.01)
     assert process.end() is not hangs
     assert process.orphans() == 0
 
