@@ -12,7 +12,8 @@ from benchmarks.lookups.start import lookups_start
 from benchmarks.strategies.base import Strategy, higher
 from quartet.env.environment.lookups import FAMILIES
 
-STEPS = 96
+STEPS = 384
+"""Number of train steps of imitation. With as many tokens GRPO learns the training questions (seed 0)."""
 IMITATION, SUCCESSES, RL = "imitation", "own successes", "RL"
 
 
@@ -29,10 +30,11 @@ class Main(Strategy):
     common = (
         *("env.name=lookups", "env.families=['iid']", "control.train_seeds_per_family=4096"),
         *("rollout.max_turns=1", f"rollout.max_tokens={ANSWER_TOKENS}", "engine.max_context_tokens=64"),
-        "train.learning_rate=1e-4",  # 3e-4 and more make the policy forget its skills (seed 0)
+        "train.learning_rate=1e-4",  # of GRPO; 3e-4 and more make the policy forget its skills (seed 0)
     )
+    # Of the rates 1e-4, 3e-4 and 1e-3, imitation answers most of `zero_shot` with 3e-4 (seed 0).
     arms: ClassVar = {
-        IMITATION: ["sft.data=answers", f"sft.steps={STEPS}", "sft.learning_rate=1e-3"],
+        IMITATION: ["sft.data=answers", f"sft.steps={STEPS}", "sft.learning_rate=3e-4"],
         SUCCESSES: ["credit.name=reinforce"],
         RL: [],
     }
