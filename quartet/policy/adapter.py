@@ -86,19 +86,17 @@ def merged(
 
     Raises `CheckpointError` if the adapter belongs to another base, or has other tensors than pairs of factors.
     """
-    pairs = {key for key in factors if ".lora_A.weight" in key}
-    pairs |= {key.replace(".lora_A.", ".lora_B.") for key in pairs}
-    if others := sorted(factors.keys() - pairs):
+    pairs = {key: key.replace(".lora_A.", ".lora_B.") for key in factors if key.endswith(".lora_A.weight")}
+    if others := sorted(factors.keys() - pairs.keys() - {*pairs.values()}):
         raise CheckpointError(
             f"the adapter for the base in {config.base_model_name_or_path} has {others[0]}, which is no factor of a "
             "matrix",
             "merge the adapter with its base first",
         )
     weights, scaling = dict(base), config.lora_alpha / config.r
-    for key, a_rD in factors.items():
-        if ".lora_A." not in key:
-            continue
-        name, b_Er = key.removeprefix(PREFIX).replace(".lora_A.", "."), factors.get(key.replace(".lora_A.", ".lora_B."))
+    for key, partner in pairs.items():
+        a_rD, b_Er = factors[key], factors.get(partner)
+        name = key.removeprefix(PREFIX).replace(".lora_A.", ".")
         product = None if b_Er is None else b_Er.float() @ a_rD.float()
         product = product.t() if product is not None and config.fan_in_fan_out else product
         if product is None or name not in base or base[name].shape != product.shape:

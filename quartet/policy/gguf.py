@@ -23,6 +23,8 @@ PRE_TOKENIZERS = {
 HUGGING_FACE_FORMAT = "import the model's folder in Hugging Face format instead"
 ROPE_FACTORS = "rope_freqs.weight"
 """Tensor in which llama.cpp keeps the scaling of Llama 3's positions."""
+READ_WITH_SCALING = ("gpt-oss",)
+"""Architectures of which `transformers` reads the scaling of the positions."""
 LIKE_GPT2 = ("gpt-2", "phi-2", "mpt", "olmo", "jais")
 """Names of pre-tokenizers that are GPT-2's."""
 
@@ -80,7 +82,7 @@ def _check_header(file: Path) -> str:
         fields = reader.fields
         architecture = fields["general.architecture"].contents()
         pre_tokenizer = fields["tokenizer.ggml.pre"].contents() if "tokenizer.ggml.pre" in fields else ""
-    scaling = fields.get(f"{architecture}.rope.scaling.type")
+    scaling = None if architecture in READ_WITH_SCALING else fields.get(f"{architecture}.rope.scaling.type")
     if ROPE_FACTORS in {tensor.name for tensor in reader.tensors} or (scaling and scaling.contents() != "none"):
         raise ConfigError(
             f"{file} scales its rotary positions, which `transformers` does not read from GGUF", HUGGING_FACE_FORMAT

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 import pytest
 from aiohttp import web
@@ -17,6 +18,7 @@ from test_engine_process import commit
 from quartet.access.token import run_token
 from quartet.engine.http import HttpEngine
 from quartet.engine.openai.engine import OpenAIEngine, open_openai
+from quartet.engine.remote import server
 from quartet.engine.server import run_engine, serve
 from quartet.engine.torch_engine import TorchEngine
 from quartet.engine.vllm.engine import open_vllm
@@ -262,3 +264,16 @@ async def test_the_engine_process_follows_the_ledger_on_a_server(engine_of: Buil
         await process
         await engine.close()
     ledger.close()
+
+
+async def test_a_server_that_takes_connections_and_says_nothing_is_not_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "SMALL", aiohttp.ClientTimeout(total=0.2))
+    silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
+    inference = server.InferenceServer(f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}")
+    try:
+        assert not await inference.is_up()
+        with pytest.raises(EngineError, match="does not answer"):
+            await inference.card()
+    finally:
+        await inference.close()
+        silent.close()

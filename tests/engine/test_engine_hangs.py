@@ -38,18 +38,23 @@ def for_ever(*_: object) -> None:
     Event().wait()
 
 
-@pytest.mark.slow
-async def test_an_engine_whose_step_hangs_says_so_when_it_is_asked_for_its_version(
-    engine_of: Builder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = engine_of(make_model(), step_timeout_seconds=0.2)
-    monkeypatch.setattr(DenseForward, "extend", for_ever)
+async def says_that_its_step_hangs(engine: TorchEngine | TransformersEngine) -> None:
+    """Ask an engine for a response, and for its version until it says so."""
     generating = asyncio.create_task(engine.generate(make_requests(1)[0]))
     with pytest.raises(EngineError, match="step_timeout_seconds"):
         async with asyncio.timeout(30):
             while await engine.version() == 0:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
     generating.cancel()
+
+
+@pytest.mark.slow
+async def test_an_engine_whose_step_hangs_says_so_when_it_is_asked_for_its_version(
+    engine_of: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_of(make_model(), step_timeout_seconds=0.2)
+    monkeypatch.setattr(DenseForward, "extend", for_ever)
+    await says_that_its_step_hangs(engine)
 
 
 async def test_an_engine_of_transformers_whose_forward_pass_hangs_is_not_healthy(
@@ -59,12 +64,7 @@ async def test_an_engine_of_transformers_whose_forward_pass_hangs_is_not_healthy
     engine = TransformersEngine(LoadedPolicy(make_model(), make_word_tokenizer()), 0, settings)
     gone_on = Event()
     monkeypatch.setattr(transformers_engine, "forward_arguments", lambda *_: gone_on.wait() and {})
-    generating = asyncio.create_task(engine.generate(make_requests(1)[0]))
-    with pytest.raises(EngineError, match="step_timeout_seconds"):
-        async with asyncio.timeout(30):
-            while await engine.version() == 0:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-    generating.cancel()
+    await says_that_its_step_hangs(engine)
     gone_on.set()
     await engine.close()
 

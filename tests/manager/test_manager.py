@@ -28,6 +28,15 @@ def work(ledger, *, success=lambda lease: lease.index % 2 == 0) -> None:
         finish(ledger, lease, reward=float(success(lease)), versions=(version,))
 
 
+def take_a_step(manager, ledger) -> None:
+    """Roll out with every other success until a batch is full, and train on it."""
+    settle(manager)
+    while not train(ledger):
+        work(ledger)
+        settle(manager)
+    settle(manager)
+
+
 def train(ledger) -> bool:
     batch = ledger.batches.claim("t", 2, 1, "mask", 60)
     if batch is not None:
@@ -265,11 +274,7 @@ def test_no_evaluation_begins_with_the_end_of_training(ledger):
         evaluation={"train_steps_per_evaluation": 1, "episodes_per_family_during": 2, "first_seed": 1000},
     )
     with manager_of(settings, ledger) as manager:
-        settle(manager)
-        work(ledger, success=lambda lease: lease.index % 2 == 0)
-        settle(manager)
-        assert train(ledger)
-        settle(manager)
+        take_a_step(manager, ledger)
     assert ledger.stop_reason() == "train.max_train_steps = 1 reached"
     assert not ledger.evaluations.admitted()
 
@@ -277,22 +282,13 @@ def test_no_evaluation_begins_with_the_end_of_training(ledger):
 def test_a_train_step_that_is_repeated_after_a_roll_back_is_evaluated_again(ledger):
     """The evaluation before is of a policy that is gone."""
     settings = recipe(evaluation={"train_steps_per_evaluation": 1, "episodes_per_family_during": 2, "first_seed": 1000})
-
-    def until_evaluated(manager) -> None:
-        settle(manager)
-        while not train(ledger):
-            work(ledger, success=lambda lease: lease.index % 2 == 0)
-            settle(manager)
-        settle(manager)
+    with manager_of(settings, ledger) as manager:
+        take_a_step(manager, ledger)
         work(ledger)
         settle(manager)
-
-    with manager_of(settings, ledger) as manager:
-        until_evaluated(manager)
         assert ledger.evaluations.admitted() == {"during/1": 1}
         ledger.batches.roll_back(0)
-        settle(manager)
-        until_evaluated(manager)
+        take_a_step(manager, ledger)
         assert ledger.evaluations.admitted() == {"during/1": 1, "during/1/v2": 2}
     with manager_of(settings, ledger) as manager:
         settle(manager)
@@ -302,11 +298,7 @@ def test_a_train_step_that_is_repeated_after_a_roll_back_is_evaluated_again(ledg
 def test_an_evaluation_that_the_end_of_training_cuts_off_has_no_result(ledger):
     settings = recipe(evaluation={"train_steps_per_evaluation": 1, "episodes_per_family_during": 2, "first_seed": 1000})
     with manager_of(settings, ledger) as manager:
-        settle(manager)
-        work(ledger, success=lambda lease: lease.index % 2 == 0)
-        settle(manager)
-        assert train(ledger)
-        settle(manager)
+        take_a_step(manager, ledger)
         evaluating = [one for one in ledger.rollouts.claim("w", 100, 60) if one.purpose is Purpose.EVAL]
         finish(ledger, evaluating[0], reward=1.0, versions=(1,))
         ledger.request_stop("by hand")

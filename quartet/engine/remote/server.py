@@ -12,10 +12,10 @@ from quartet.errors import EngineError
 
 MAX_ERROR_CHARACTERS = 500
 KEEP_ALIVE_SECONDS = 1.0
-SMALL = aiohttp.ClientTimeout(total=5.0)
-"""Time limit of questions that a server answers at once: its health, card and metrics."""
 """Time after which the client closes an idle connection. A server would close the connection after 5 s, possibly during
 a request."""
+SMALL = aiohttp.ClientTimeout(total=5.0)
+"""Time limit of questions that a server answers at once: its health, card and metrics."""
 
 T = TypeVar("T")
 
