@@ -207,3 +207,17 @@ async def open_with_group(folder: Path) -> tuple[VllmEngine, int]:
     started = [child.pid for child in set(psutil.Process().children()) - others]
     (group,) = [pid for pid in started if os.getpgid(pid) == pid]
     return engine, group
+
+
+@pytest.mark.vllm
+@needs_vllm
+@pytest.mark.timeout(300)
+async def test_a_server_that_was_left_paused_is_used_again(vllm_url: str, tmp_path: Path) -> None:
+    """As by an engine that died while it exchanged the weights."""
+    server = InferenceServer(vllm_url, api_key=os.environ[VLLM_KEY_VARIABLE])
+    await server.call("POST", "/pause?mode=keep&clear_cache=true", None, dict[str, Any])
+    async with asyncio.timeout(200):
+        engine = await open_vllm(by_url(vllm_url), first_policy(tmp_path), tmp_path / "log")
+    assert set((await engine.generate(make_requests(1)[0])).versions) == {0}
+    await engine.close()
+    await server.close()
