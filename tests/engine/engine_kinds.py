@@ -26,7 +26,7 @@ from quartet.types import Policy
 needs_vllm = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="`make test-vllm` installs vLLM")
 needs_vllm_with_pictures = pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None or importlib.util.find_spec("torchvision") is None,
-    reason="vLLM's Qwen-VL imports torchvision, which `make test-vllm` leaves out: its build is for CUDA",
+    reason="vLLM's Qwen-VL imports torchvision, which `make test-vllm` installs",
 )
 VLLM_ARGUMENTS = ["--enforce-eager"]
 VLLM_KEY_VARIABLE = "KEY_OF_THE_TESTS_VLLM"

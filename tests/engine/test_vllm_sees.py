@@ -43,7 +43,7 @@ def published(policy: LoadedPolicy, folder: Path, canary_of: LoadedPolicy | None
     with whole_folder(folder, point="policy") as fresh:
         write_policy(policy.model, policy.tokenizer, fresh, pictures=policy.pictures)
         scored = (canary_of or policy).model
-        write_canary(fresh, scored, [fixed_sequence(scored.config.vocab_size, 64)], policy.pictures)
+        write_canary(fresh, scored, [fixed_sequence(scored.config.get_text_config().vocab_size, 64)], policy.pictures)
     return str(folder)
 
 
