@@ -74,7 +74,8 @@ class Disk(Section):
     max_record_age_seconds: Annotated[float, Field(gt=0)] | None = None
     """Age at which records of rollouts in finished groups are deleted; their rows in the ledger are kept. If unset, all
     records are kept. Records trained since the oldest checkpoint on disk are never deleted, since a crash may require
-    training them again. An audit needs the records of the whole run."""
+    training them again. A record of more than 64 KiB after compression is a file, which is deleted by `quartet ledger
+    gc` only. An audit needs the records of the whole run."""
     max_record_age_versions: Positive | None = None
     """Age at which records are deleted, as in `max_record_age_seconds`, in policy versions committed since the record's
     newest token."""

@@ -282,6 +282,7 @@ class Batches:
             if ids:  # a batch that another trainer holds starts from an undone policy
                 release(db, connection, sa.and_(mine, CLAIMED))
                 db.record(connection, "rolled_back", to_train_step=train_step, train_steps=len(ids))
+                drop_too_small(connection)  # members may have been damaged while their groups were trained
         db.notifier.notify("engine", "manager")
         return len(ids)
 

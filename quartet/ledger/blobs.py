@@ -8,7 +8,8 @@ begins. Every read is verified against the blob's name, the SHA-256 of the uncom
 import errno
 import hashlib
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import sqlalchemy as sa
 import zstandard
@@ -20,7 +21,8 @@ from quartet.errors import LedgerError
 from quartet.ledger.blob_files import BlobFiles
 from quartet.ledger.database import Database
 from quartet.ledger.database.prepared import Prepared
-from quartet.ledger.schema import blobs, run_values
+from quartet.ledger.schema import blobs
+from quartet.ledger.values import read_value, write_value
 
 LARGEST_BLOB_BYTES = 512 * 1024 * 1024
 """Size limit before compression: a hundred turns with pictures of 5 MB. A blob whose header declares more is treated as
@@ -28,7 +30,8 @@ damaged, because a corrupt header could otherwise request any amount of memory."
 LARGEST_IN_DATABASE_BYTES = 64 * 1024
 """Size limit after compression. SQLite reads and writes blobs up to about this size faster than separate files."""
 _LEVEL = 3
-_BLOBS_PER_QUERY = 500
+BLOBS_PER_QUERY = 500
+"""Number of digests in one query, which is below every database's limit on the parameters of a statement."""
 _ROW = {"digest": sa.bindparam("digest"), "data": sa.bindparam("data")}
 _ONE = sa.literal_column("1")
 _INSERT = Prepared(
@@ -50,8 +53,7 @@ _INSERT_ONCE = Prepared(
 """Statement that writes a blob if it does not exist yet."""
 
 DELETIONS = "blob_deletions"
-"""Key of the run's value that counts the deletions of blobs."""
-_COUNT = run_values.c.key == DELETIONS
+"""Key of the run's value that counts the beginnings and the ends of deletions of blobs."""
 _DISK_FAULTS = (errno.EIO, errno.EISDIR)
 """Errors of a read that mean lost content; any other error is a problem of the machine."""
 
@@ -104,10 +106,11 @@ class BlobStore:
         """Write blobs of `pack_shared`: like `write`, but an existing blob is not rewritten.
 
         The argument `deletions` is the result of the method `deletions` before the blobs were packed. If it has grown
-        since then, missing files are written again. No file can be deleted before the commit, since a transaction that
-        deletes excludes all other writes.
+        since then, or is odd, missing files are written again. No file can be deleted before the commit, since a
+        transaction that deletes excludes all other writes.
         """
-        deleted = self.deletions_in(connection) != deletions
+        now = self.deletions_in(connection)
+        deleted = now != deletions or now % 2 == 1
         for blob in shared:
             if blob.in_database:
                 _INSERT_ONCE(connection, digest=bytes.fromhex(blob.digest), data=blob.data)
@@ -120,13 +123,16 @@ class BlobStore:
             self.files.put(blob.digest, blob.data)
 
     def deletions(self) -> int:
-        """Return the number of deletions so far, in a separate transaction; see `deletions_in`."""
+        """Return how many deletions began and ended so far, in a separate transaction; see `deletions_in`."""
         with self._database.read() as connection:
             return self.deletions_in(connection)
 
     def deletions_in(self, connection: Connection) -> int:
-        """Return the number of deletions so far. While it is unchanged, no existing file has been deleted."""
-        return connection.execute(sa.select(run_values.c.value).where(_COUNT)).scalar() or 0
+        """Return how many deletions began and ended so far: an odd number while one runs, and after a crash of one.
+
+        While the number is even and unchanged, no existing file has been deleted.
+        """
+        return read_value(connection, DELETIONS, 0)
 
     def write(self, connection: Connection, blob: Blob) -> None:
         """Store a small blob inside the caller's transaction; a large one is already in its file."""
@@ -145,25 +151,37 @@ class BlobStore:
         wanted = list(dict.fromkeys(digests))
         compressed: dict[str, bytes] = {}
         with self._database.read() as connection:
-            for first in range(0, len(wanted), _BLOBS_PER_QUERY):
-                page = [bytes.fromhex(digest) for digest in wanted[first : first + _BLOBS_PER_QUERY]]
+            for first in range(0, len(wanted), BLOBS_PER_QUERY):
+                page = [bytes.fromhex(digest) for digest in wanted[first : first + BLOBS_PER_QUERY]]
                 rows = connection.execute(sa.select(blobs.c.digest, blobs.c.data).where(blobs.c.digest.in_(page)))
                 compressed |= {row.digest.hex(): row.data for row in rows}
         return {digest: self._open(digest, compressed.get(digest)) for digest in wanted}
 
-    def release(self, connection: Connection, digest: str) -> None:
-        """Drop one row's reference to a small blob, and delete the blob after its last reference. `delete` handles
-        large blobs."""
+    def release(self, connection: Connection, digest: str) -> bool:
+        """Drop one row's reference to a small blob, and delete the blob after its last reference.
+
+        Returns False if the blob is not in the database; `delete` handles large blobs.
+        """
         mine = blobs.c.digest == bytes.fromhex(digest)
-        connection.execute(sa.update(blobs).where(mine).values(uses=blobs.c.uses - 1))
+        found = connection.execute(sa.update(blobs).where(mine).values(uses=blobs.c.uses - 1)).rowcount > 0
         connection.execute(sa.delete(blobs).where(mine, blobs.c.uses < 1))
+        return found
+
+    @contextmanager
+    def deletion(self) -> Iterator[Connection]:
+        """Open a transaction for `delete` that excludes other writes.
+
+        A deletion of files is not undone if the transaction fails. So its beginning is committed first, and until a
+        deletion has ended, `write_shared` looks for every file.
+        """
+        with self._database.write() as connection:
+            write_value(connection, DELETIONS, self.deletions_in(connection) | 1)
+        with self._database.write() as connection:
+            yield connection
+            write_value(connection, DELETIONS, (self.deletions_in(connection) | 1) + 1)
 
     def delete(self, connection: Connection, digests: Iterable[str]) -> None:
-        """Delete blobs from the database or their files; missing ones are ignored. The transaction must exclude other
-        writes."""
-        count = self.deletions_in(connection) + 1
-        if not connection.execute(sa.update(run_values).where(_COUNT).values(value=count)).rowcount:
-            connection.execute(sa.insert(run_values).values(key=DELETIONS, value=count))
+        """Delete blobs from the database or their files, in the transaction of `deletion`; missing ones are ignored."""
         for digest in digests:
             row = sa.delete(blobs).where(blobs.c.digest == bytes.fromhex(digest))
             if not connection.execute(row).rowcount:
@@ -178,6 +196,8 @@ class BlobStore:
         return Blob(digest=hashlib.sha256(data).hexdigest(), data=self._compressor().compress(data))
 
     def _open(self, digest: str, compressed: bytes | None) -> bytes | DamagedBlobError:
+        if not digest:
+            return DamagedBlobError("the record was deleted because of its age (disk.max_record_age_*)")
         try:
             compressed = self.files.get(digest) if compressed is None else compressed
             declared_bytes = zstandard.frame_content_size(compressed)

@@ -7,6 +7,7 @@ transaction. A crash in between leaves an unreferenced blob for `Disk.collect_ga
 import sqlalchemy as sa
 
 from quartet.ledger.beginnings import delete_unused
+from quartet.ledger.blobs import BLOBS_PER_QUERY
 from quartet.ledger.pictures import drop_references, is_needed, is_over, picture_bytes
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import HAS_BEGINNING, blobs, groups, pictures, rollouts, trajectories
@@ -26,10 +27,12 @@ class Disk:
         Passing that id as the next `after` reads each row once. A picture counts once; a record that two rows share
         counts twice.
         """
-        sizes = sa.select(sa.func.sum(trajectories.c.blob_bytes), sa.func.max(trajectories.c.id))
+        with self._db.write() as connection:  # no other write is open, so no row with a lower id appears later
+            last = connection.execute(sa.select(sa.func.max(trajectories.c.id))).scalar() or after
+        sizes = sa.select(sa.func.sum(trajectories.c.blob_bytes)).where(trajectories.c.id.between(after + 1, last))
         with self._db.read() as connection:
-            total, last = connection.execute(sizes.where(trajectories.c.id > after)).one()
-            return int(total or 0) + picture_bytes(connection, after), last or after
+            total = connection.execute(sizes).scalar()
+            return int(total or 0) + picture_bytes(connection, after, last), last
 
     def beginning_bytes(self) -> int:
         """Return the bytes of the stored beginnings of forked rollouts (children)."""
@@ -90,8 +93,9 @@ class Disk:
         Reads the oldest `limit` trajectories with an id above `after`. A rollout is old if it was created before
         `created_before` (Unix seconds), or if it has no token of version `version_below` or newer. Demonstrations,
         entries of the success pool, stored members of groups to be trained, and trajectories trained after train step
-        `checkpoint_step` are kept. Large records are left to `collect_garbage`. Returns the deleted bytes and the id up
-        to which all rows are old; passing that id as the next `after` reads each row once.
+        `checkpoint_step` are kept. The files of large records are left to `collect_garbage`, and their bytes remain
+        counted. Returns the deleted bytes and the id up to which all rows are old; passing that id as the next `after`
+        reads each row once.
         """
         page = (
             sa.select(
@@ -115,10 +119,10 @@ class Disk:
                 after = row.id
                 if row.needed or row.purpose == Purpose.DEMONSTRATION or not row.blob:
                     continue
-                gone = {"blob": "", "blob_bytes": 0}
+                kept_bytes = 0 if self._db.store.blobs.release(connection, row.blob) else row.blob_bytes
+                gone = {"blob": "", "blob_bytes": kept_bytes}
                 connection.execute(sa.update(trajectories).where(trajectories.c.id == row.id).values(gone))
-                freed += row.blob_bytes
-                self._db.store.blobs.release(connection, row.blob)
+                freed += row.blob_bytes - kept_bytes
                 sizes |= drop_references(connection, [row.id])
         return freed + self._delete_unreferenced(sizes), after
 
@@ -138,13 +142,15 @@ class Disk:
         store = self._db.store.blobs
         with self._db.read() as connection:
             used = {bytes.fromhex(name) for name in connection.execute(names).scalars()}
-        with self._db.write() as connection:
+        with store.deletion() as connection:
             stored = {row.digest for row in connection.execute(sa.select(blobs.c.digest))}
             unused = [digest.hex() for digest in stored - used]
             unused += [name for name in store.files.digests() if bytes.fromhex(name) not in used]
             for done, name in enumerate(unused, start=1):
                 store.delete(connection, [name])
                 on_progress(done, len(unused))
+            gone = (trajectories.c.blob == "", trajectories.c.blob_bytes > 0)
+            connection.execute(sa.update(trajectories).where(*gone).values(blob_bytes=0))
         return len(unused)
 
     def shorten_log(self) -> bool:
@@ -160,10 +166,12 @@ class Disk:
         No other write runs during this transaction, so no new reference can appear before the deletion. A trajectory
         that is stored later writes its blobs again (`TrajectoryStore.write_pictures`).
         """
-        if not sizes:
-            return 0
-        with self._db.write() as connection:
-            query = sa.select(pictures.c.digest).where(pictures.c.digest.in_(list(sizes))).distinct()
-            unreferenced = sizes.keys() - connection.execute(query).scalars()
-            self._db.store.blobs.delete(connection, unreferenced)
-        return sum(sizes[digest] for digest in unreferenced)
+        freed, digests = 0, list(sizes)
+        for first in range(0, len(digests), BLOBS_PER_QUERY):
+            page = digests[first : first + BLOBS_PER_QUERY]
+            with self._db.store.blobs.deletion() as connection:
+                query = sa.select(pictures.c.digest).where(pictures.c.digest.in_(page)).distinct()
+                unreferenced = set(page) - set(connection.execute(query).scalars())
+                self._db.store.blobs.delete(connection, unreferenced)
+            freed += sum(sizes[digest] for digest in unreferenced)
+        return freed

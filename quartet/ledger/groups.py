@@ -35,6 +35,8 @@ from quartet.ledger.train_steps import may_train
 from quartet.ledger.version_list import read_versions, version_list
 from quartet.types import BatchState, Group, GroupState, Purpose, ReplayRule, RolloutPlan, Round
 
+TRAINING_ENDED = "training_ended"
+"""Drop reason of a group that was open when training ended."""
 _HAS_ROLLOUTS = groups.c.rollouts_of.is_(None)
 """Condition that a group owns its rollouts: it is not beside another policy's group."""
 _STEPS = sa.select(sa.func.coalesce(sa.func.max(batches.c.train_step), 0))
@@ -221,12 +223,12 @@ class Groups:
         self._db.notifier.notify("trainer", "engine")  # a batch may have waited for this group
 
     def cancel_unfinished(self) -> int:
-        """Drop all open groups at the end of training, evaluations too, reason `training_ended`; return their number.
+        """Drop all open groups at the end of training, evaluations too, reason `TRAINING_ENDED`; return their number.
 
         Their unfinished rollouts are cancelled. Trainable groups stay, since a resumed run may train on them.
         """
         open_groups = (groups.c.state == GroupState.OPEN,)
-        dropped = {"state": GroupState.DROPPED, "reason": "training_ended", "closed_at": self._db.clock()}
+        dropped = {"state": GroupState.DROPPED, "reason": TRAINING_ENDED, "closed_at": self._db.clock()}
         with self._db.write() as connection:
             ids = list(connection.execute(sa.select(groups.c.id).where(*open_groups)).scalars())
             cancel_rollouts(self._db, connection, rollouts.c.group_id.in_(ids))

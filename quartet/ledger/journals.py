@@ -9,6 +9,7 @@ process, not that of its disk. A journal that is lost or torn costs generation, 
 """
 
 import logging
+import re
 import struct
 import zlib
 from collections import defaultdict
@@ -27,6 +28,7 @@ LOG = logging.getLogger(__name__)
 FOLDER = "journals"
 _HEADER = struct.Struct("<II")
 """Length in bytes and CRC-32 of the call that follows."""
+_NAME = re.compile(r"\d+\.\d+")
 _ROWS_PER_QUERY = 500
 
 
@@ -59,7 +61,8 @@ class Journals:
         """Delete the journals of rollouts that have ended; return their number."""
         by_rollout: defaultdict[int, list[Path]] = defaultdict(list)
         for path in self._folder.iterdir() if self._folder.is_dir() else ():
-            by_rollout[int(path.stem)].append(path)
+            if _NAME.fullmatch(path.name):  # a network file system adds names of its own
+                by_rollout[int(path.stem)].append(path)
         ended = [path for rollout_id in self._finished(list(by_rollout)) for path in by_rollout[rollout_id]]
         for path in ended:
             path.unlink(missing_ok=True)

@@ -31,12 +31,13 @@ def drop_references(connection: Connection, trajectory_ids: Iterable[int]) -> di
     return {row.digest: row.bytes for row in gone}
 
 
-def picture_bytes(connection: Connection, after: int) -> int:
-    """Return the bytes of pictures whose first referring trajectory has an id above `after`."""
+def picture_bytes(connection: Connection, after: int, last: int) -> int:
+    """Return the bytes of pictures whose first referring trajectory has an id above `after` and up to `last`."""
     earlier = sa.select(_EARLIER.c.digest).where(
         _EARLIER.c.digest == pictures.c.digest, _EARLIER.c.trajectory_id < pictures.c.trajectory_id
     )
-    new = sa.select(sa.func.sum(pictures.c.bytes)).where(pictures.c.trajectory_id > after, ~earlier.exists())
+    mine = pictures.c.trajectory_id.between(after + 1, last)
+    new = sa.select(sa.func.sum(pictures.c.bytes)).where(mine, ~earlier.exists())
     return int(connection.execute(new).scalar() or 0)
 
 

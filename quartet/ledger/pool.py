@@ -90,6 +90,7 @@ class Pool:
             .join(groups, columns.group_id == groups.c.id)
             .where(columns.counted, columns.success, columns.policy == self._db.policy)
             .where(columns.purpose.in_([Purpose.TRAIN, Purpose.DEMONSTRATION]), columns.family == task.family)
+            .where(columns.blob != "")  # records that were deleted because of their age are not damaged
             .where(groups.c.env == task.env, groups.c.task_seed != task.seed)
             .group_by(groups.c.task_seed)
         )

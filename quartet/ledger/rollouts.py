@@ -144,7 +144,8 @@ class Rollouts:
                     else {"state": RolloutState.QUEUED, "worker": "", "deadline": None}
                 )
                 connection.execute(sa.update(rollouts).where(rollouts.c.id == row.id).values(failures=failures, **then))
-                kind = "rollout_out_of_attempts" if spent else "lease_expired"
+                ended = "lease_expired" if max_attempts is not None else "requeued_at_resume"
+                kind = "rollout_out_of_attempts" if spent else ended
                 db.record(connection, kind, rollout_id=row.id, attempt=row.attempt, worker=row.worker)
             cancel_forks(db, connection, [row.id for row in rows])
         db.notifier.notify("worker")

@@ -22,12 +22,15 @@ class Retention:
     def __init__(self, disk: Disk, ledger: Ledger, run_dir: Path, *, clock: Callable[[], float] = time.time) -> None:
         self._clock, self._old_to = clock, 0
         self._disk, self._ledger, self._run_dir = disk, ledger, run_dir
-        self._blob_bytes, self._counted_to = 0, 0
+        self._counted_to = 0
+        self.blob_bytes = 0
+        """Bytes of the run's blobs, without the beginnings of children."""
 
     def sweep(self) -> str | None:
         """Delete files beyond the budget; return the reason why the run must stop, or None."""
         for ledger in self._ledger.each():
             self._sweep_policies(ledger)
+        self._count_new_blobs()
         self._sweep_old_records()
         self._ledger.journals.drop_finished()
         return self._sweep_blobs() or self._check_free()
@@ -76,7 +79,7 @@ class Retention:
                 else min(one.policies.version_before(versions) for one in self._ledger.each()),
                 checkpoint_step=self._checkpoint_step(),
             )
-            self._blob_bytes -= freed
+            self.blob_bytes -= freed
             if old_to == self._old_to:
                 return
             self._old_to = old_to
@@ -89,20 +92,23 @@ class Retention:
         """Return a policy's folder; a relative path is relative to the run."""
         return (self._run_dir / path).resolve()
 
+    def _count_new_blobs(self) -> None:
+        """Count the blobs of rows since the last sweep, before any of them is deleted and subtracted."""
+        new, self._counted_to = self._ledger.disk.blob_bytes(after=self._counted_to)
+        self.blob_bytes += new
+
     def _sweep_blobs(self) -> str | None:
         budget = self._disk.max_blob_megabytes * 10**6
         self._ledger.disk.drop_beginnings()
         beginnings = self._ledger.disk.beginning_bytes()
-        new, self._counted_to = self._ledger.disk.blob_bytes(after=self._counted_to)
-        self._blob_bytes += new
-        while (total := self._blob_bytes + beginnings) > budget:
+        while (total := self.blob_bytes + beginnings) > budget:
             dropped, freed = self._ledger.disk.drop_pictures(_ROLLOUTS_PER_STEP, self._checkpoint_step())
             if not dropped:
                 return (
                     f"{STOPPED_BY_DISK}blobs take {total / 1e6:.0f} MB, more than disk.max_blob_megabytes = "
                     f"{self._disk.max_blob_megabytes}, and no pictures are left to delete: raise the limit and resume"
                 )
-            self._blob_bytes -= freed
+            self.blob_bytes -= freed
         return None
 
     def _check_free(self) -> str | None:

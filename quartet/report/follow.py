@@ -21,6 +21,8 @@ class Sums(msgspec.Struct, frozen=True):
 
     role: str
     slot: Slot
+    train_step: int = 0
+    """Newest train step at that time."""
 
 
 class News(msgspec.Struct, frozen=True):
@@ -37,8 +39,14 @@ class Place(msgspec.Struct):
     offset: int = 0
 
 
-Cursor = dict[str, Place]
-"""Read positions, by the folder's path relative to the run's folder."""
+class Cursor(msgspec.Struct):
+    """Position of a follower in the records of a run."""
+
+    places: dict[str, Place] = msgspec.field(default_factory=dict[str, Place])
+    """Read positions, by the folder's path relative to the run's folder: one or two per process, independent of the
+    number of records."""
+    train_step: int = 0
+    """Newest train step in the records read."""
 
 
 class Follower:
@@ -46,8 +54,7 @@ class Follower:
 
     def __init__(self, run_dir: Path, cursor: Cursor | None = None) -> None:
         self._run_dir = run_dir
-        self.cursor: Cursor = cursor or {}
-        """Read positions, one or two per process, independent of the number of records."""
+        self.cursor = cursor or Cursor()
 
     def read(self) -> News:
         """Return all new records. Raise `RecordsError` for records of an older Quartet."""
@@ -62,11 +69,18 @@ class Follower:
             for writer in writers(self._run_dir, SPANS)
             for span in self._new(writer, writer.folder, SLICE_SECONDS, decode_spans)
         ]
-        return News(sorted(sums, key=lambda item: item.slot.begin), sorted(spans, key=lambda span: span.end))
+        in_order = sorted(sums, key=lambda item: item.slot.begin)
+        return News([self._placed(item) for item in in_order], sorted(spans, key=lambda span: span.end))
+
+    def _placed(self, sums: Sums) -> Sums:
+        """Return the sums, which come in the order of time, with the newest train step."""
+        if rollup := sums.slot.series.get("train/step"):
+            self.cursor.train_step = int(rollup.last)
+        return msgspec.structs.replace(sums, train_step=self.cursor.train_step)
 
     def _new(self, writer: Writer, folder: Path, seconds: int, decode: LineDecoder[Any]) -> list[Any]:
         """Decode the new lines of one folder, each file of which covers `seconds`."""
-        place = self.cursor.setdefault(str(folder.relative_to(self._run_dir)), Place(writer.started_at))
+        place = self.cursor.places.setdefault(str(folder.relative_to(self._run_dir)), Place(writer.started_at))
         found = []
         for path in slice_files(folder, place.begin, time.time() + seconds, seconds=seconds):
             begin = float(path.stem)

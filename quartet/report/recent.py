@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from msgspec import Struct
 
 from quartet.ledger import Ledger
+from quartet.ledger.groups import TRAINING_ENDED
 from quartet.ledger.schema import IS_FINAL, IS_TRAINING, batches, groups, rollouts, trajectories
 from quartet.ledger.statistics import JUDGED
 from quartet.types import BatchState, Purpose, RolloutState
@@ -80,10 +81,14 @@ def rollouts_without_action(ledger: Ledger, limit: int) -> tuple[int, str]:
 
 
 def recent_verdicts(ledger: Ledger, n: int) -> dict[str, int]:
-    """Count the judged groups among the newest `n` training groups by drop reason; "" for kept ones."""
+    """Count the judged groups among the newest `n` training groups by drop reason; "" for kept ones.
+
+    Groups that were open at the end of an earlier start of the run were not judged.
+    """
     newest = sa.select(groups.c.state, groups.c.reason).where(IS_TRAINING, groups.c.policy == ledger.policy)
     page = newest.order_by(groups.c.id.desc()).limit(n).subquery()
-    return _counted(ledger, sa.select(page.c.reason).where(page.c.state.in_(JUDGED)))
+    judged = (page.c.state.in_(JUDGED), page.c.reason != TRAINING_ENDED)
+    return _counted(ledger, sa.select(page.c.reason).where(*judged))
 
 
 def newest_train_metrics(ledger: Ledger, train_steps: int) -> list[dict[str, Any]]:

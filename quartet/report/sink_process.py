@@ -78,8 +78,7 @@ class FollowedRun:
 
     def __init__(self, run_dir: Path, name: str) -> None:
         self._file = run_dir / "sinks" / f"{name}.json"
-        cursor = msgspec.json.decode(self._file.read_bytes(), type=Cursor) if self._file.exists() else None
-        self._follower = Follower(run_dir, cursor)
+        self._follower = Follower(run_dir, _read_cursor(self._file) if self._file.exists() else None)
 
     def show(self, sink: Sink) -> int:
         """Send the new records to `sink` and store the read position; return how many sums and spans were sent."""
@@ -89,6 +88,12 @@ class FollowedRun:
             with whole_file(self._file) as fresh:
                 fresh.write_bytes(msgspec.json.encode(self._follower.cursor))
         return count
+
+
+def _read_cursor(file: Path) -> Cursor:
+    """Return a stored cursor; in files of Quartet 0.1 it is only the read positions."""
+    fields = msgspec.json.decode(file.read_bytes())
+    return msgspec.convert(fields if "places" in fields else {"places": fields}, Cursor)
 
 
 async def _pause(stop: asyncio.Event) -> None:

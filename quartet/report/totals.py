@@ -33,6 +33,7 @@ _REPORTED = sa.select(
         }.items()
     )
 ).where(batches.c.state == BatchState.COMMITTED)
+_FINAL = trajectories.alias("final")
 _SUMMED = ("turns", "prompt_tokens", "response_tokens")
 
 
@@ -112,21 +113,26 @@ def _histogram(connection: Connection, column: sa.Column[Any], condition: sa.Col
 
 
 def _lost(connection: Connection) -> int:
-    """Count rollouts and trajectories that are in no state of the state machines. Each query covers one kind of
-    loss."""
-    final = sa.select(trajectories.c.rollout_id).where(trajectories.c.kind == TrajectoryKind.FINAL)
+    """Count rollouts and trajectories that are in no state of the state machines. Each query covers one kind of loss.
+
+    Conditions are EXISTS, since PostgreSQL reads a long list of NOT IN once per row.
+    """
+    final = sa.select(_FINAL.c.id).where(_FINAL.c.rollout_id == rollouts.c.id, _FINAL.c.kind == TrajectoryKind.FINAL)
     finished_without_record = sa.select(rollouts.c.id).where(
-        rollouts.c.state == RolloutState.FINISHED,
-        rollouts.c.status != Status.CANCELLED,
-        rollouts.c.id.not_in(final),
+        rollouts.c.state == RolloutState.FINISHED, rollouts.c.status != Status.CANCELLED, ~final.exists()
     )
     countable = (
         sa.select(trajectories.c.id)
         .join(groups, trajectories.c.group_id == groups.c.id)
         .where(trajectories.c.counted, trajectories.c.excluded == "", groups.c.purpose == Purpose.TRAIN)
     )
-    trained = sa.select(_TRAINED.subquery().c.id)
-    skipped_in_training = countable.where(groups.c.state == GroupState.TRAINED, trajectories.c.id.not_in(trained))
+    trained = (
+        sa.select(uses.c.id)
+        .join(batches, uses.c.batch_id == batches.c.id)
+        .where(uses.c.trajectory_id == trajectories.c.id, uses.c.role == FRESH)
+        .where(batches.c.state == BatchState.COMMITTED)
+    )
+    skipped_in_training = countable.where(groups.c.state == GroupState.TRAINED, ~trained.exists())
     dropped_without_reason = countable.where(groups.c.state == GroupState.DROPPED, groups.c.reason == "")
     live_batch = sa.select(batches.c.id).where(batches.c.state == BatchState.CLAIMED)
     stranded = countable.where(

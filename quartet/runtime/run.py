@@ -23,6 +23,7 @@ from quartet.files.disk import STOPPED_BY_DISK
 from quartet.ledger import Ledger
 from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
 from quartet.ledger.database.location import trust_server
+from quartet.ledger.groups import TRAINING_ENDED
 from quartet.ledger.recovery import points_to_go_on_from
 from quartet.ledger.results import Results
 from quartet.manager.evaluation import EVALUATION_MARKER, is_evaluation
@@ -109,9 +110,10 @@ def starvation_advice(run_dir: Path, dropped_groups: dict[str, int]) -> str:
     for refused in refusals:
         if (refused.get("policy", newest.name), refused["version"]) == (newest.name, newest.version):
             return f"the engine rejected the newest policy: {refused['error']}; {more}"
-    if not dropped_groups:
-        return f"no group was dropped: rollouts are too slow, or fail; {more}"
-    reason = max(dropped_groups, key=lambda one: dropped_groups[one])
+    judged = {reason: count for reason, count in dropped_groups.items() if reason != TRAINING_ENDED}
+    if not judged:
+        return f"no filter dropped a group: rollouts are too slow, or fail; {more}"
+    reason = max(judged, key=lambda one: judged[one])
     return f"most groups were dropped for {reason}: {remedy(reason)}; {more}"
 
 

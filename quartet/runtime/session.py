@@ -13,9 +13,12 @@ from typing import Any
 from quartet.access.token import forget_token
 from quartet.config import Recipe
 from quartet.env import suite_families
+from quartet.errors import LedgerError
 from quartet.ledger import Ledger
+from quartet.ledger.checkpoints import checkpoints_root
 from quartet.ledger.database import drop_database
 from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
+from quartet.ledger.policy_folders import policies_root
 from quartet.ledger.results import described, uncounted_warning
 from quartet.manager.evaluation import admit_evaluation
 from quartet.report.display import LiveDisplay
@@ -140,11 +143,13 @@ def admit_missing_evaluations(recipe: Recipe, ledger: Ledger, when: str) -> list
 def open_or_create(recipe: Recipe, run_dir: Path) -> Ledger:
     """Open the run's ledger, or create it with the initial weights of each policy as version 0.
 
-    The caller must hold the run's lock.
+    The caller must hold the run's lock. Raises `LedgerError` if the folder holds policies or checkpoints of a run whose
+    ledger is missing: a new run would mistake them for its own.
     """
     if Ledger.exists(run_dir):
         ledger = Ledger.open(run_dir)
     else:
+        _refuse_remains(run_dir)
         drop_database(run_dir)  # left by a start that was killed before it created the tables
         names = {"trained": recipe.trained_policies, "frozen": recipe.frozen_policies}
         ledger = Ledger.create(run_dir, seed=recipe.seed, **names, **recipe.ledger.model_dump())
@@ -152,3 +157,13 @@ def open_or_create(recipe: Recipe, run_dir: Path) -> Ledger:
         if not ledger.of(name).policies.live():  # a new ledger, or a start killed between the two steps
             ledger.of(name).policies.register_initial(str(Path(one.source).resolve()))
     return ledger
+
+
+def _refuse_remains(run_dir: Path) -> None:
+    for folder in (policies_root(run_dir), checkpoints_root(run_dir)):
+        if folder.is_dir() and any(folder.iterdir()):
+            raise LedgerError(
+                f"{run_dir} has trained policies or checkpoints ({folder.name}/), but its ledger is missing or empty",
+                "restore the ledger from a backup, start over with --fresh, or start a new run from the newest policy "
+                "in another folder (model.path)",
+            )

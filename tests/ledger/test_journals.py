@@ -56,5 +56,8 @@ def test_journals_of_finished_rollouts_are_deleted(ledger, leases):
     for lease in leases:
         ledger.journals.append(lease, conversation()[0])
     finish(ledger, leases[0])
+    foreign = ledger.run_dir / "journals" / ".nfs000000000000001"
+    foreign.touch()
     assert ledger.journals.drop_finished() == 1
-    assert [path.name for path in (ledger.run_dir / "journals").iterdir()] == [f"{leases[1].rollout_id}.1"]
+    left = {path.name for path in (ledger.run_dir / "journals").iterdir()}
+    assert left == {f"{leases[1].rollout_id}.1", foreign.name}

@@ -14,6 +14,7 @@ from quartet.crash_points import VARIABLE
 from quartet.exchange.export import export
 from quartet.exchange.jsonl import read_jsonl
 from quartet.exchange.stored import Selection
+from quartet.ledger import disk
 from quartet.ledger.blob_files import LocalBlobFiles
 from quartet.ledger.blobs import LARGEST_IN_DATABASE_BYTES
 from quartet.ledger.pictures import pictures_of
@@ -128,6 +129,30 @@ def test_a_picture_that_goes_while_another_rollout_is_about_to_refer_to_it_is_wr
     ledger.trajectories.append(lease, seen, 3, packed=[packed])
     assert loaded(ledger, lease.rollout_id).turns[0].observation.pictures[0].data == LARGE
     assert check_ledger(ledger).findings == []
+
+
+def test_a_picture_whose_deletion_was_interrupted_is_written_anew(ledger):
+    """The file is gone, and the transaction that deleted it has not been committed."""
+    trainable_group(ledger, screenshot=LARGE)
+    lease = claimed(ledger)
+    seen = saw(lease, LARGE)
+    packed = ledger.store.pack(seen)
+    with pytest.raises(KeyboardInterrupt), ledger.store.blobs.deletion() as connection:
+        ledger.store.blobs.delete(connection, files(ledger))
+        raise KeyboardInterrupt
+    assert files(ledger) == set()
+    ledger.trajectories.append(lease, seen, 3, packed=[packed])
+    assert loaded(ledger, lease.rollout_id).turns[0].observation.pictures[0].data == LARGE
+
+
+def test_more_pictures_are_deleted_than_one_query_may_name(ledger, monkeypatch):
+    monkeypatch.setattr(disk, "BLOBS_PER_QUERY", 2)
+    lease = claimed(ledger)
+    ledger.trajectories.append(lease, saw(lease, *(LARGE + bytes([number]) for number in range(5))), 3)
+    ledger.groups.close(1)
+    ledger.groups.drop(1, "too_few_countable")
+    assert ledger.disk.drop_pictures(9, checkpoint_step=0)[1] > 5 * len(LARGE) - 5000
+    assert files(ledger) == set()
 
 
 def test_no_file_is_asked_for_while_the_ledger_is_locked(ledger, monkeypatch):

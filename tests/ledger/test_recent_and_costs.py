@@ -33,6 +33,8 @@ def test_verdicts_leave_out_what_is_not_judged_and_what_is_evaluated(ledger):
     assert recent_verdicts(ledger, 10) == {"": 1, "equal_rewards": 1}
     assert recent_verdicts(ledger, 2) == {"equal_rewards": 1}, "the newest two are one that is open, and this"
     assert GroupState.TRAINABLE in ledger.statistics.queue_sizes().groups
+    assert ledger.groups.cancel_unfinished() == 2, "the end of training is no verdict"
+    assert recent_verdicts(ledger, 10) == {"": 1, "equal_rewards": 1}
 
 
 def test_the_newest_train_metrics_are_of_what_is_committed(ledger):

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from benchmarks.database_work import recorded
 from quartet.ledger import Ledger
 from quartet.types import Purpose, ReplayRule, Task
-from tests.ledger.samples import finish, on_sqlite, plan, trajectory
+from tests.ledger.samples import finish, on_sqlite, plan, tamper, trajectory
 
 RULES = dict.fromkeys(Purpose, ReplayRule.STORED)
 
@@ -32,6 +32,15 @@ def test_the_newest_success_of_each_other_task_of_the_family_is_found(ledger):
     assert [(one.task.seed, one.success) for one in found] == [(3, True), (1, True)]
     assert [one.task.seed for one in ledger.pool.solved_elsewhere(task, 1)] == [3]
     assert ledger.pool.solved_elsewhere(task, 0) == []
+
+
+def test_a_success_whose_record_was_deleted_is_left_out_and_still_counts(ledger):
+    task = played(ledger, 0, 1.0)
+    for seed in (1, 2):
+        played(ledger, seed, 1.0)
+    tamper(ledger, "UPDATE trajectories SET blob = '', blob_bytes = 0 WHERE id = 3")
+    assert [one.task.seed for one in ledger.pool.solved_elsewhere(task, 5)] == [1]
+    assert not [event for event in ledger.events() if event.kind == "blob_damaged"]
 
 
 def test_the_pool_of_a_family_leaves_out_families_with_a_longer_name(ledger):

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import sqlalchemy as sa
+from msgspec.structs import replace
 
 from quartet.ledger.checkpoints import CheckpointProgress, checkpoint_folder
 from quartet.ledger.pictures import pictures_of
@@ -190,6 +191,34 @@ def test_old_records_go_by_age_and_their_rows_stay(ledger, clock):
     assert ledger.disk.collect_garbage() == 0
     kept = ledger.store.load(*blobs_of(ledger, 3)).turns[0].observation.pictures
     assert [picture.data for picture in kept] == [b"png"], "shared: it stays"
+
+
+def test_a_budget_counts_records_before_they_are_deleted(ledger, clock):
+    """A manager that starts with old records must not subtract what it has not counted."""
+    trainable_group(ledger)
+    train_one(ledger)
+    clock.now += 1e6
+    trainable_group(ledger)
+    settings = recipe(disk={"min_free_megabytes": 1, "max_record_age_seconds": 1}).disk
+    swept = Retention(settings, ledger, ledger.run_dir, clock=lambda: clock.now - 10)
+    assert swept.sweep() is None
+    assert swept.blob_bytes == ledger.disk.blob_bytes()[0] > 0
+
+
+def test_the_file_of_a_large_record_stays_and_counts_until_garbage_is_collected(ledger, clock):
+    ledger.groups.admit(plan(rollouts=1))
+    (lease,) = ledger.rollouts.claim("w", 1, 60)
+    made = trajectory(lease.task)
+    long = replace(made, turns=[replace(made.turns[0], response=os.urandom(200_000).hex())])
+    ledger.trajectories.append(lease, long, 3)
+    ledger.groups.close(1)
+    ledger.groups.drop(1, "too_few_countable")
+    before = ledger.disk.blob_bytes()[0]
+    clock.now += 1e6
+    assert sweep_records(ledger, clock, max_record_age_seconds=1) == []
+    assert ledger.disk.blob_bytes()[0] == before > 100_000
+    assert ledger.disk.collect_garbage() == 1
+    assert ledger.disk.blob_bytes()[0] == 0
 
 
 def test_old_records_go_by_policy(ledger, clock):

@@ -60,6 +60,28 @@ def test_tensorboard_shows_means_at_their_train_step_once(run) -> None:
     assert [event.wall_time for event in rewards] == [run.clock.now - 60 + 10 * n for n in range(6)]
 
 
+def test_a_sink_that_starts_again_goes_on_at_its_train_step(run) -> None:
+    run.go_on(21)
+    show(run, "tensorboard", TensorBoardSink(NoSettings(), run.recipe, run.folder))
+    run.clock.now += 30  # in which no train step ends
+    run.worker.metric("rollout", rollout_id=99, reward=1.0, generate_seconds=0.5)
+    run.worker.flush()
+    sink = TensorBoardSink(NoSettings(), run.recipe, run.folder)
+    show(run, "tensorboard", sink)
+    sink.close()
+    events = EventAccumulator(str(run.folder / "tensorboard" / "worker")).Reload()
+    assert [event.step for event in events.Scalars("rollout/reward")] == [1, 2, 2]
+
+
+def test_read_positions_of_a_former_quartet_are_understood(run) -> None:
+    run.go_on(25)
+    show(run, "tensorboard", TensorBoardSink(NoSettings(), run.recipe, run.folder))
+    file = run.folder / "sinks" / "tensorboard.json"
+    file.write_text(json.dumps(json.loads(file.read_text())["places"]))
+    with following(run.folder, "tensorboard") as followed:
+        assert followed.show(TensorBoardSink(NoSettings(), run.recipe, run.folder)) == 0
+
+
 def test_prometheus_answers_with_sums_and_last_values(run) -> None:
     recipe = with_sinks(run.recipe, {"name": "prometheus", "port": 0})
     sink = build(chosen_sink(recipe, "prometheus"), recipe, run.folder)

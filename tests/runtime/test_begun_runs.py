@@ -35,6 +35,17 @@ def test_a_run_that_was_killed_at_its_very_start_begins_anew(tmp_path: Path, lef
         ledger.close()
 
 
+@pytest.mark.parametrize("folder", ["policies", "trainer"])
+@pytest.mark.parametrize("left", [None, no_bytes, no_tables])
+def test_a_ledger_that_was_lost_is_not_replaced_by_a_new_one(tmp_path: Path, left, folder: str) -> None:
+    (tmp_path / folder / "step_000010_batch_000010").mkdir(parents=True)
+    if left:
+        left(tmp_path)
+    with pytest.raises(LedgerError, match="its ledger is missing or empty"):
+        open_or_create(bandit_recipe(Path("policy")), tmp_path)
+    assert not Ledger.exists(tmp_path)
+
+
 def test_a_damaged_ledger_is_not_taken_for_one_that_was_only_begun(tmp_path: Path) -> None:
     (tmp_path / "ledger.sqlite").write_bytes(b"no database" * 1000)
     with pytest.raises(LedgerError, match="damaged"):

@@ -55,9 +55,10 @@ class SqliteDatabase(Database):
         connection: Any = self._engine.raw_connection()
         try:
             connection.execute("PRAGMA busy_timeout = 1000")
-            busy, _, _ = connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
-            connection.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_SECONDS * 1000)}")
+            with self._explained():  # the disk may be full
+                busy, _, _ = connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
         finally:
+            connection.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_SECONDS * 1000)}")
             connection.close()
         return not busy
 

@@ -9,7 +9,7 @@ from quartet.config import Recipe
 from quartet.errors import SetupError
 from quartet.part import Part
 from quartet.registry import find
-from quartet.report.follow import News, Sums
+from quartet.report.follow import News
 from quartet.telemetry.metrics import described
 
 
@@ -59,16 +59,3 @@ def shown_name(name: str, role: str) -> str:
     The role is appended, unless `role` is the module that the metric's description names.
     """
     return name if described(name).module == role else f"{name}/{role}"
-
-
-class StepCounter:
-    """Newest train step in the records read so far."""
-
-    def __init__(self) -> None:
-        self.step = 0
-
-    def see(self, sums: Sums) -> int:
-        """Update the step from `sums`, which come in the order of time; return the newest train step."""
-        if rollup := sums.slot.series.get("train/step"):
-            self.step = int(rollup.last)
-        return self.step

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from quartet.config import Recipe
 from quartet.report.follow import News
-from quartet.report.sinks.base import Sink, StepCounter
+from quartet.report.sinks.base import Sink
 
 if TYPE_CHECKING:
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -22,7 +22,7 @@ class TensorBoardSink(Sink):
 
     def __init__(self, settings: Any, recipe: Recipe, run_dir: Path) -> None:
         super().__init__(settings, recipe, run_dir)
-        self._folder, self._steps = run_dir / "tensorboard", StepCounter()
+        self._folder = run_dir / "tensorboard"
         self._writers: dict[str, EventFileWriter] = {}
 
     def write(self, news: News) -> None:
@@ -30,10 +30,9 @@ class TensorBoardSink(Sink):
         from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
         for sums in news.sums:
-            step = self._steps.see(sums)
             means = {name: rollup.sum / rollup.count for name, rollup in sums.slot.series.items()}
             summary = Summary(value=[Summary.Value(tag=name, simple_value=mean) for name, mean in means.items()])
-            self._writer(sums.role).add_event(Event(wall_time=sums.slot.begin, step=step, summary=summary))
+            self._writer(sums.role).add_event(Event(wall_time=sums.slot.begin, step=sums.train_step, summary=summary))
         for writer in self._writers.values():
             writer.flush()
 

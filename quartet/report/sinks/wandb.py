@@ -11,7 +11,7 @@ from typing import Any
 from quartet.config import Recipe
 from quartet.errors import SetupError
 from quartet.report.follow import News
-from quartet.report.sinks.base import Sink, StepCounter, shown_name
+from quartet.report.sinks.base import Sink, shown_name
 
 
 class WandbSink(Sink):
@@ -24,7 +24,6 @@ class WandbSink(Sink):
         import wandb
 
         super().__init__(settings, recipe, run_dir)
-        self._steps = StepCounter()
         try:
             self._run = wandb.init(
                 name=recipe.name,
@@ -46,7 +45,7 @@ class WandbSink(Sink):
             means = {
                 shown_name(name, sums.role): rollup.sum / rollup.count for name, rollup in sums.slot.series.items()
             }
-            self._run.log({"time": sums.slot.begin, "newest_train_step": self._steps.see(sums), **means})
+            self._run.log({"time": sums.slot.begin, "newest_train_step": sums.train_step, **means})
 
     def close(self) -> None:
         self._run.finish()
