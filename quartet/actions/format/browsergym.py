@@ -53,7 +53,8 @@ report_infeasible(reason). A bid is the text in brackets before or after an elem
         first = _FIRST_CALL.search(text)
         if first is None:
             raise ActionError("not an action: expected NAME(ARGUMENTS)")
-        return [_read(call) for call in function_calls(text[first.end() :].rstrip("` \n\t"))]
+        calls, _ = function_calls(text[first.end() :])
+        return [_read(call) for call in calls]
 
     def write(self, actions: Sequence[Action]) -> str:
         return "\n".join(map(_written, actions))
