@@ -13,9 +13,9 @@ from typing import Any, Literal
 from quartet.actions.keyboard import MODIFIER_BITS, Stroke, character_stroke, shifted, strokes
 from quartet.env.cdp import CALL_TIMEOUT_SECONDS, Connection, Event, PageFaultError, Session
 from quartet.errors import EnvError
+from quartet.types.action import WHEEL_PIXELS
 
 DRAG_STEPS = 5
-WHEEL_PIXELS = 100
 Button = Literal["left", "right", "middle"]
 BUTTON_BITS = {"left": 1, "right": 2, "middle": 4}
 
