@@ -39,8 +39,9 @@ class FunctionCall(Struct, frozen=True):
         return given | self.named
 
 
-def function_calls(text: str) -> list[FunctionCall]:
-    """Return the calls in consecutive lines of `text`. Raise `ActionError` if anything else is in it."""
+def function_calls(text: str) -> tuple[list[FunctionCall], str]:
+    """Return the calls at the beginning of `text`, and the text after them. Raise `ActionError` for a malformed call,
+    and for a text that does not begin with one."""
     if len(text) > MAX_RESPONSE_CHARACTERS:
         raise ActionError("response too long")
     text = text.encode(errors="replace").decode()  # Half of a surrogate pair cannot be typed or sent.
@@ -49,10 +50,12 @@ def function_calls(text: str) -> list[FunctionCall]:
         position = len(text) - len(rest)
         opening = _OPENING.match(text, position)
         if opening is None:
-            raise ActionError("not an action: expected NAME(ARGUMENTS)")
+            break
         call, position = _call(opening[1], text, opening.end())
         calls.append(call)
-    return calls
+    if rest and not calls:
+        raise ActionError("not an action: expected NAME(ARGUMENTS)")
+    return calls, rest
 
 
 def _call(name: str, text: str, position: int) -> tuple[FunctionCall, int]:

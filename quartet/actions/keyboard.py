@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Sequence
+from string import ascii_lowercase, ascii_uppercase
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from quartet.actions.error import ActionError
 
@@ -20,6 +22,8 @@ class Stroke(Struct, frozen=True):
 
 MODIFIER_BITS = {"Alt": 1, "Control": 2, "Meta": 4, "Shift": 8}
 """Bit of each modifier in `Input.dispatchKeyEvent` and `Input.dispatchMouseEvent`."""
+_SHIFTED = str.maketrans(ascii_lowercase + "`1234567890-=[]\\;',./", ascii_uppercase + '~!@#$%^&*()_+{}|:"<>?')
+"""Characters of a US keyboard with Shift held."""
 _NAMED = {
     stroke.key: stroke
     for stroke in (
@@ -135,6 +139,13 @@ def strokes(keys: str) -> tuple[Stroke, int]:
     *modifiers, key = parts_of(keys)
     bits = sum(MODIFIER_BITS[modifier] for modifier in modifiers)
     return _NAMED.get(key) or character_stroke(" " if key == "Space" else key), bits
+
+
+def shifted(stroke: Stroke) -> Stroke:
+    """Return the stroke of the same key with Shift held, on a US keyboard."""
+    if len(stroke.key) > 1:
+        return stroke
+    return replace(stroke, key=stroke.key.translate(_SHIFTED), text=stroke.text.translate(_SHIFTED))
 
 
 def character_stroke(character: str) -> Stroke:

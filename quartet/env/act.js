@@ -43,8 +43,7 @@
 
   const isField = (node) =>
     quartet.isElement(node) &&
-    (node.matches('input:not([type=checkbox],[type=radio],[type=button],[type=submit],[type=range]), textarea') ||
-      node.isContentEditable)
+    ((node.matches('input, textarea') && !quartet.TEXTLESS_INPUTS.has(node.type)) || node.isContentEditable)
 
   // Like `locate`, for an element that takes text.
   function locateField(reference) {

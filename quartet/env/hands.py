@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from quartet.actions.grammar import SELECT
-from quartet.actions.keyboard import MODIFIER_BITS
+from quartet.actions.keyboard import MODIFIER_BITS, parts_of
 from quartet.env.page import Button, Page
 from quartet.env.performing import MAX_TYPED_CHARACTERS, ActionFailedError, on_screen, typed, wait_seconds
 from quartet.types import Action, Done, Infeasible, Keyboard, Pointer, Text, ToolCall, Wait
@@ -107,20 +107,22 @@ class Hands:
             return
         await page.move(x, y, modifiers=modifiers)
         if action.gesture in ("down", "long_press"):
-            await page.mouse_down()
+            await page.mouse_down(modifiers=modifiers)
         if action.gesture == "long_press":
             await asyncio.sleep(LONG_PRESS_SECONDS)
         if action.gesture in ("up", "long_press"):
-            await page.mouse_up()
+            await page.mouse_up(modifiers=modifiers)
 
     async def _drag(self, places: list[Place]) -> None:
         if len(places) == 1:
-            await self._page.drag(self._page.pointer, self._pointed(await self._point(places[0])))
+            start, end = self._page.pointer, self._pointed(await self._point(places[0]))
+            await self._page.drag(start, end, modifiers=self._modifiers)
             return
         # Locating an end may scroll the page, so the first end is located again after the second.
         await self._point(places[0])
         there = await self._point(places[1])
-        await self._page.drag(self._pointed(await self._point(places[0])), self._pointed(there))
+        start, end = self._pointed(await self._point(places[0])), self._pointed(there)
+        await self._page.drag(start, end, modifiers=self._modifiers)
 
     async def _adds(self, place: Place) -> bool:
         """Return whether a click on the place adds to a multiple choice."""
@@ -135,11 +137,12 @@ class Hands:
             for key in action.keys:
                 await self._press_key(key)
             return
-        for key in action.keys:
-            if action.motion == "down":
+        keys = [part for key in action.keys for part in parts_of(key)]
+        for key in keys if action.motion == "down" else reversed(keys):
+            if action.motion == "down" and key not in self._held:
                 self._held.append(key)
                 await self._page.key_down(key, modifiers=self._modifiers)
-            elif key in self._held:
+            elif action.motion == "up" and key in self._held:
                 self._held.remove(key)
                 await self._page.key_up(key, modifiers=self._modifiers)
 

@@ -18,7 +18,7 @@
   const CONTROLS = new Set(['input', 'textarea', 'select', 'checkbox', 'radio', 'slider', 'file', 'color'])
 
   const nodes = new Map() // reference -> node
-  const references = new WeakMap() // node -> reference
+  const references = new WeakMap() // node -> its newest reference
 
   const isText = (node) => node.nodeType === Node.TEXT_NODE
   const isElement = (node) => node.nodeType === Node.ELEMENT_NODE
@@ -209,7 +209,8 @@
 
   // Undefined if elements still on the page hold all references.
   function referenceOf(node) {
-    if (references.has(node)) return references.get(node)
+    const known = references.get(node)
+    if (nodes.get(known) === node) return known // A node that left the page may have lost it to a new one.
     let free = nodes.size + 1
     if (free > MAX_REF) free = [...nodes.keys()].find((reference) => !nodes.get(reference).isConnected)
     if (free === undefined) return undefined
@@ -267,5 +268,5 @@
     return lines.filter(Boolean).join('\n')
   }
 
-  window.quartet = { unlisted: '', observe, cut, nodes, boxOf, shaped, isElement, isListbox }
+  window.quartet = { unlisted: '', TEXTLESS_INPUTS, observe, cut, nodes, boxOf, shaped, isElement, isListbox }
 })()

@@ -10,12 +10,12 @@ import base64
 from contextlib import suppress
 from typing import Any, Literal
 
-from quartet.actions.keyboard import MODIFIER_BITS, Stroke, character_stroke, strokes
+from quartet.actions.keyboard import MODIFIER_BITS, Stroke, character_stroke, shifted, strokes
 from quartet.env.cdp import CALL_TIMEOUT_SECONDS, Connection, Event, PageFaultError, Session
 from quartet.errors import EnvError
+from quartet.types.action import WHEEL_PIXELS
 
 DRAG_STEPS = 5
-WHEEL_PIXELS = 100
 Button = Literal["left", "right", "middle"]
 BUTTON_BITS = {"left": 1, "right": 2, "middle": 4}
 
@@ -136,21 +136,21 @@ class Page:
         """Move the mouse to the point."""
         await self._mouse([("mouseMoved", x, y, 0)], modifiers)
 
-    async def mouse_down(self) -> None:
+    async def mouse_down(self, *, modifiers: int = 0) -> None:
         """Press the left button where the mouse is, until `mouse_up`."""
-        await self._mouse([("mousePressed", *self.pointer, 1)])
+        await self._mouse([("mousePressed", *self.pointer, 1)], modifiers)
 
-    async def mouse_up(self) -> None:
+    async def mouse_up(self, *, modifiers: int = 0) -> None:
         """Release the left button where the mouse is."""
-        await self._mouse([("mouseReleased", *self.pointer, 1)])
+        await self._mouse([("mouseReleased", *self.pointer, 1)], modifiers)
 
-    async def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+    async def drag(self, start: tuple[float, float], end: tuple[float, float], *, modifiers: int = 0) -> None:
         """Press at `start`, move to `end` in `DRAG_STEPS` steps, release."""
         events = [("mouseMoved", *start, 0), ("mousePressed", *start, 1)]
         for step in range(1, DRAG_STEPS + 1):
             x, y = (here + (there - here) * step / DRAG_STEPS for here, there in zip(start, end, strict=True))
             events.append(("mouseMoved", x, y, 0))
-        await self._mouse([*events, ("mouseReleased", *end, 1)])
+        await self._mouse([*events, ("mouseReleased", *end, 1)], modifiers)
 
     async def wheel(self, x: float, y: float, right: float, down: float, *, modifiers: int = 0) -> None:
         """Turn the mouse wheel over a point, by steps to the right and down."""
@@ -210,7 +210,8 @@ class Page:
     async def _strike(self, keys: list[tuple[Stroke, int, str]]) -> None:
         """Send key events together: (stroke, modifiers, `down` or `up`)."""
         calls: list[dict[str, Any]] = []
-        for stroke, modifiers, motion in keys:
+        for struck, modifiers, motion in keys:
+            stroke = shifted(struck) if modifiers & MODIFIER_BITS["Shift"] else struck
             shared = {"key": stroke.key, "code": stroke.code, "windowsVirtualKeyCode": stroke.virtual_key}
             text = "" if modifiers & ~MODIFIER_BITS["Shift"] else stroke.text
             # A browser asks the desktop for the meaning of a shortcut, and a headless browser has no desktop.

@@ -22,6 +22,9 @@ Gesture = Literal[
 ]
 """`down` and `up` press and release the left button."""
 
+WHEEL_PIXELS = 100
+"""Pixels of a page by which one wheel step scrolls it."""
+
 
 class Pointer(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="pointer"):
     """A mouse or touch action."""

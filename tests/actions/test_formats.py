@@ -280,6 +280,11 @@ def tool_call(**arguments) -> str:
                 ToolCall(name="select", arguments={"element": "a1", "option": "x"}),
             ],
         ),
+        (
+            "browsergym",
+            "```\nclick('a1')\n\nclick('a2') # twice\n```\nThis opens a menu. Then I would click('a3').",
+            [Pointer(gesture="click", places=[Element(ref)]) for ref in ("a1", "a2")],
+        ),
         ("browsergym", "report_infeasible('no such page')", [Infeasible(reason="no such page")]),
         (
             "computer_13",
@@ -392,6 +397,8 @@ def computer_13(action_type: str, **parameters) -> str:
         ("qwen3_vl", tool_call(action="left_click", coordinate=[1])),
         ("qwen3_vl", tool_call(action="left_click", coordinate=[10**400, 1])),
         ("qwen3_vl", tool_call(action="wait", time=10**400)),
+        ("browsergym", "click('a1')\nclick(a2)"),
+        ("ui_tars", "Action: wait()\nThis opens a menu."),
         ("ui_tars", "Action: scroll(point='', direction='down')"),
         ("ui_tars", "Action: scroll(direction='down', start_box=3)"),
         ("computer_13", computer_13("CLICK", x=100)),

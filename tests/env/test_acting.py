@@ -41,6 +41,7 @@ addEventListener('mousedown', ({{ clientX, clientY }}) => {{
   document.body.append(dot)
 }})
 """
+FIELD = "document.body.innerHTML = '<input>'; document.querySelector('input').focus()"
 
 
 async def shown(page: Page) -> Image.Image:
@@ -140,6 +141,42 @@ async def test_keys_and_buttons_are_released_after_an_error(desk: Desk) -> None:
     assert len(await events(desk, "mouseup")) == 1
     await act(desk, Keyboard(keys=["a"]))
     assert (await events(desk, "keydown"))[-1][3:] == ["a", False]
+
+
+async def test_shift_with_a_character_types_what_the_key_shows(desk: Desk) -> None:
+    await desk.page.navigate("about:blank")
+    await desk.page.evaluate(PAGE + FIELD)
+    keys = Keyboard(keys=["Shift+a", "Shift+1", "Shift+/", "Shift+Space", "b"])
+    await act(desk, keys, Keyboard(keys=["Shift"], motion="down"), Keyboard(keys=["c", "é"]))
+    assert await desk.page.evaluate("document.querySelector('input').value") == "A!? bCé"
+    assert [event[3:] for event in await events(desk, "keydown")][:2] == [["A", True], ["!", True]]
+
+
+async def test_every_key_of_a_hotkey_is_held(desk: Desk) -> None:
+    """Held once, also if it is named twice."""
+    await desk.page.navigate("about:blank")
+    await desk.page.evaluate(PAGE + FIELD)
+    down, again = (Keyboard(keys=[keys], motion="down") for keys in ("Control+a", "Control+Shift"))
+    await act(desk, down, again, Keyboard(keys=["Control+a"], motion="up"))
+    assert [event[3] for event in await events(desk, "keydown")] == ["Control", "a", "Shift"]
+    assert [event[3] for event in await events(desk, "keyup")] == ["A", "Control", "Shift"]
+    assert await desk.page.evaluate("document.querySelector('input').value") == ""
+
+
+async def test_keys_are_held_during_every_gesture(desk: Desk) -> None:
+    await desk.page.navigate("about:blank")
+    await desk.page.evaluate(PAGE)
+    places = [Point(20, 20), Point(60, 60)]
+    gestures = [
+        Pointer(gesture="drag", places=places),
+        Pointer(gesture="drag", places=places[:1]),
+        Pointer(gesture="down"),
+        Pointer(gesture="up"),
+        Pointer(gesture="long_press"),
+        Pointer(gesture="click"),
+    ]
+    await act(desk, Keyboard(keys=["Shift"], motion="down"), *gestures)
+    assert [event[4] for event in await events(desk, "mousedown", "mouseup")] == [True] * 10
 
 
 async def test_nothing_is_done_after_the_policy_has_finished(desk: Desk) -> None:

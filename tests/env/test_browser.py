@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import sys
@@ -189,6 +190,16 @@ async def test_what_cannot_be_clicked(desk: Desk) -> None:
         await do(desk, f'type [{await desk.ref("button Go")}] "x"')
 
 
+@pytest.mark.parametrize("kind", ["reset", "image", "file", "color"])
+async def test_no_text_is_typed_into_an_input_without_text(desk: Desk, kind: str) -> None:
+    await desk.open("actions.html")
+    await desk.page.evaluate(f"document.body.innerHTML = '<input id=only type={kind} alt=One aria-label=One>'")
+    (line,) = (await desk.read()).splitlines()
+    with pytest.raises(ActionFailedError, match=r"no text field \[\d+\]"):
+        await do(desk, f'type One [{line.split("[")[1].split("]")[0]}] "x"')
+    assert await logged(desk, "click") == []
+
+
 async def test_references_stay_with_their_elements(desk: Desk) -> None:
     await desk.open("actions.html")
     before = await desk.ref("button Far")
@@ -197,6 +208,18 @@ async def test_references_stay_with_their_elements(desk: Desk) -> None:
     )
     assert await desk.ref("button Far") == before
     assert await desk.ref("button New") > before
+
+
+async def test_no_two_elements_share_a_reference(desk: Desk) -> None:
+    """Once all references are taken, a new element gets that of an element that left, and this one may come back."""
+    await desk.open("actions.html")
+    await desk.page.evaluate("document.body.innerHTML = '<button>x</button>'.repeat(199)")
+    await desk.read()
+    await desk.page.evaluate("gone = document.body.firstChild, gone.replaceWith(document.createElement('textarea'))")
+    taken = await desk.ref("textarea")
+    await desk.page.evaluate("document.body.lastChild.replaceWith(gone)")
+    references = re.findall(r"\[\d+\]", await desk.read())
+    assert f"[{taken}]" in references and len(set(references)) == len(references) == 199
 
 
 async def test_script_errors_and_silence_are_env_errors(desk: Desk) -> None:

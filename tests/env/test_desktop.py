@@ -160,6 +160,13 @@ async def test_keys_are_up_after_each_turn(session: DesktopSession) -> None:
     assert not display.screen().root.query_pointer().mask & 0x100
 
 
+async def test_a_key_that_is_down_stays_down_while_others_are_pressed(session: DesktopSession) -> None:
+    await session.reset(task("write_note"))
+    shift = Keyboard(keys=["Shift"], motion="down")
+    result = await session.act([shift, Keyboard(text="Ab"), Keyboard(keys=["Shift+c", "1"])])
+    assert '= "ABC!"' in result.observation.text
+
+
 async def test_every_key_has_a_code_and_an_unknown_one_is_not_pressed(session: DesktopSession) -> None:
     await session.reset(task("write_note"))
     devices = session.desktop.devices

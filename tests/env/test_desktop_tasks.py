@@ -40,7 +40,8 @@ def evaluator(conj: str, *checks: tuple[str, str, Any]) -> Evaluator:
     [
         ("equals", "a", "a", 1),
         ("equals", None, "a", 0),
-        ("differs", None, "a", 1),
+        ("differs", "b", "a", 1),
+        ("differs", None, "a", 0),
         ("contains", ["a", "b"], "b", 1),
         ("contains", None, "b", 0),
         ("lacks", ["a"], "b", 1),

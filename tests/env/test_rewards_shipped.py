@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quartet.config import Reward
-from quartet.env.dataset.answers import extract
+from quartet.env.dataset.answers import extract, unfenced
 from quartet.env.rewards.base import Case, Score
 from quartet.env.rewards.code import read_tests
 from quartet.errors import SetupError
@@ -44,6 +44,27 @@ def test_answers_are_extracted(how, response, answer):
 
 
 @pytest.mark.parametrize(
+    ("response", "code"),
+    [
+        ("[1]", "[1]"),
+        ("So:\n```json\n[1]\n```\n", "[1]\n"),
+        ("So: ```json\n[1]```", "[1]"),
+        ("```\n[0]\n```\nno:\n  ```json\r\n[1]\r\n  ``` is right", "[1]\r\n"),
+        ("```json\n[1]\n```\nIt is a list, as in ```[2]```", "[1]\n"),
+        ("```json\n[1]\n```\n```[2]``` is another", "[1]\n"),
+        ("```json\n[1]\n```\nOr:\n```json\n[2", "[1]\n"),
+        ("So:\n```json\n[1]", "[1]"),
+        ("```[1]```", "[1]"),
+        ("```python\nprint('```')\n```", "print('```')\n"),
+        ("````\n```\n[1]\n```\n````", "```\n[1]\n```\n"),
+        ("```\n```", ""),
+    ],
+)
+def test_the_last_block_of_code_is_the_answer(response, code):
+    assert unfenced(response) == code
+
+
+@pytest.mark.parametrize(
     ("name", "settings", "row", "response", "value"),
     [
         ("exact_match", {}, {"answer": "Paris"}, " Paris\n", 1.0),
@@ -64,6 +85,11 @@ def test_answers_are_extracted(how, response, answer):
         ("json_schema", {}, {"schema": {"type": "array"}}, "Here:\n```json\n[1]\n```", 1.0),
         ("json_schema", {}, {"schema": {"type": "array"}}, "{}", 0.0),
         ("json_schema", {}, {"schema": {"type": "array"}}, "[1", 0.0),
+        ("json_schema", {}, {"schema": {"type": "array"}}, "[NaN]", 0.0),
+        ("json_schema", {}, {"schema": {"type": "number"}}, "-Infinity", 0.0),
+        ("json_schema", {}, {"schema": {"multipleOf": 0.1}}, "1e999", 0.0),
+        ("json_schema", {}, {"schema": {"items": {"$ref": "#"}}}, "[" * 400 + "]" * 400, 0.0),
+        ("json_schema", {}, {"schema": {"items": {"$ref": "#"}}}, "[[[]]]", 1.0),
     ],
 )
 async def test_values(name, settings, row, response, value):
@@ -84,6 +110,7 @@ async def test_values(name, settings, row, response, value):
         ("code", {"sandbox": "none"}, {"tests": '{"output": "3"}'}, "{'output': '3'} is not a test"),
         ("code", {"sandbox": "none"}, {"tests": {"inputs": ["1"], "outputs": []}}, "is not a test"),
         ("json_schema", {}, {"schema": {"$ref": "file:///etc/hostname"}}, "refers to 'file:///etc/hostname'"),
+        ("json_schema", {}, {"schema": {"$ref": "#"}}, "refers to itself without end"),
         ("json_schema", {}, {"schema": {"$ref": "http://127.0.0.1:9/schema"}}, "refers to 'http://127.0.0.1:9/schema'"),
     ],
 )

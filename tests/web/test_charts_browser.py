@@ -75,6 +75,39 @@ async def test_no_cell_of_a_saved_chart_is_a_formula_to_a_spreadsheet(runs, brow
     assert found[6:] == ["plain", "a=1", "-1.5", "", '"a ""b"", c"']
 
 
+async def test_only_the_axis_chosen_last_is_requested_again_and_its_errors_shown(runs, browser):
+    stubs = """() => {
+        for (let timer = setTimeout(() => {}); timer; timer--) clearTimeout(timer);
+        [timers, started, unread] = [new Map(), 0, 0];
+        allRead = new Promise(done => (tellRead = done));
+        setTimeout = act => timers.set(++started, act) && started;
+        clearTimeout = timer => timers.delete(timer);
+        const request = fetch;
+        fetch = async (address, options) => {
+            if (options.headers.accept !== "application/json") return request(address, options); // not of the charts
+            unread += 1;
+            const answer = await request(address, options), body = await answer.json();
+            if (!--unread) tellRead();
+            if (address.includes("axis=time")) throw new Error("an axis that was left");
+            return { ok: true, json: async () => body };
+        };
+        for (const axis of ["train_step", "time", "train_step"]) document.querySelector(`[data-axis=${axis}]`).click();
+    }"""
+    refused = """() => {
+        fetch = async () => new Response("the token is wrong", { status: 401 }); // plain text
+        document.querySelector("[data-axis=time]").click();
+    }"""
+    with served(runs[0]) as address:
+        async with opened(browser, f"{address}/runs/first/run") as page:
+            await expect(page.locator("[data-chart=entropy] canvas")).to_be_visible()
+            await page.evaluate(stubs)
+            await page.evaluate("allRead")
+            assert await page.evaluate("() => { for (const act of [...timers.values()]) act(); return unread; }") == 1
+            await expect(page.locator("[data-trouble]")).to_be_hidden()
+            await page.evaluate(refused)
+            await expect(page.locator("[data-trouble]")).to_have_text("first: the token is wrong")
+
+
 async def test_zoom_is_part_of_the_address(runs, browser):
     with served(*runs) as address:
         async with opened(browser, f"{address}/runs/first/run") as page:

@@ -212,6 +212,56 @@ async def test_what_is_no_action_is_not_sent(browser):
             await expect(page.locator("tbody tr")).to_have_count(2)
 
 
+INPUTS = """steps => {
+    const screen = document.querySelector("[data-screen]");
+    for (const [what, value] of steps) {
+        if (what === "key") screen.dispatchEvent(new KeyboardEvent("keydown", { key: value, bubbles: true }));
+        if (what === "wheel") screen.dispatchEvent(new WheelEvent("wheel", { deltaY: value, bubbles: true }));
+        if (what === "press") document.querySelector(value).click();
+        if (what === "write") document.querySelector("#action").value = value;
+    }
+}"""
+"""Script that makes inputs without a pause, so that typed text and wheel steps are still being collected."""
+SEND, LISTED, BEGIN = "form[aria-label=Action] button", ".lines button", "form[action='/begin'] button"
+SCROLL = re.compile(r"scroll \(\d+,\d+\) down 1")
+
+
+@pytest.mark.browser
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize(
+    ("inputs", "actions"),
+    [
+        ([("key", "a"), ("key", "\\"), ("press", SEND), ("key", "Enter")], [r'type here "a\\"', "key Enter"]),
+        ([("wheel", 100), ("press", SEND), ("key", "Enter")], [SCROLL, "key Enter"]),
+        ([("key", "a"), ("write", "wait 0"), ("press", SEND)], ['type here "a"', "wait 0"]),
+        (
+            [("key", "a"), ("press", LISTED), ("press", LISTED), ("key", "Enter")],
+            ['type here "a"', "click [1]", "key Enter"],
+        ),
+        (
+            [("wheel", 100), ("key", "a"), ("wheel", 100), ("key", "Enter")],
+            [SCROLL, 'type here "a"', SCROLL, "key Enter"],
+        ),
+    ],
+)
+async def test_what_is_collected_is_sent_once_and_in_order(browser, inputs, actions):
+    with served(SCREENS, "halves") as address:
+        async with opened(browser, address) as page:
+            await page.evaluate(INPUTS, inputs)
+            await expect(page.locator("tbody tr code")).to_have_text(actions[::-1])
+
+
+@pytest.mark.browser
+@pytest.mark.asyncio(loop_scope="module")
+async def test_what_is_collected_does_not_reach_the_next_episode(browser):
+    with served(SCREENS, "halves") as address:
+        async with opened(browser, address) as page:
+            await page.evaluate(INPUTS, [("key", "a"), ("press", BEGIN)])
+            await expect(page.locator("[data-episode='2']")).to_be_visible()
+            await page.evaluate(INPUTS, [("key", "Enter")])
+            await expect(page.locator("tbody tr code")).to_have_text(["key Enter"])
+
+
 @pytest.mark.browser
 @pytest.mark.asyncio(loop_scope="module")
 async def test_text_written_while_an_action_is_applied_stays_in_the_field(browser):

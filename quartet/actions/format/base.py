@@ -23,7 +23,8 @@ class ActionFormat(Part):
 
     @abstractmethod
     def parse(self, text: str, picture: Frame) -> list[Action]:
-        """Return the actions of a response, in order. Other text around them is ignored.
+        """Return the actions of a response, in order. Other text around them is ignored, unless the models' own parser
+        refuses it.
 
         `picture` is the coordinate frame of the newest picture as the policy reads it; a format whose coordinates have
         another frame ignores it. Raise `ActionError` for a response without actions, or with a malformed one.

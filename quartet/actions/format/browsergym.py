@@ -10,10 +10,9 @@ from quartet.actions.function_calls import FunctionCall, function_calls, write_c
 from quartet.actions.grammar import SELECT
 from quartet.actions.keyboard import canonical_keys
 from quartet.types import Action, Done, Infeasible, Keyboard, Pointer, ToolCall, Wait
+from quartet.types.action import WHEEL_PIXELS
 from quartet.types.frame import Element, Frame, Point, Screen
 
-WHEEL_PIXELS = 100
-"""Pixels of `scroll` that are one step of a mouse wheel."""
 _CLICKS = {
     ("click", "left"): "click",
     ("click", "right"): "right_click",
@@ -53,7 +52,8 @@ report_infeasible(reason). A bid is the text in brackets before or after an elem
         first = _FIRST_CALL.search(text)
         if first is None:
             raise ActionError("not an action: expected NAME(ARGUMENTS)")
-        return [_read(call) for call in function_calls(text[first.end() :].rstrip("` \n\t"))]
+        calls, _ = function_calls(text[first.end() :])
+        return [_read(call) for call in calls]
 
     def write(self, actions: Sequence[Action]) -> str:
         return "\n".join(map(_written, actions))

@@ -32,7 +32,8 @@ _THOUGHT = re.compile(r"\n[ \t]*+Thought:")
 
 
 class UiTars(ActionFormat):
-    """Function calls after each `Action:`, with points such as `<point>100 200</point>`; thoughts before it."""
+    """Function calls after each `Action:`, with points such as `<point>100 200</point>`; thoughts before it. Other text
+    after the calls is refused, as by UI-TARS's own parser."""
 
     class Settings(Section):
         coordinates: Literal["resized", "thousandths"] = "resized"
@@ -63,7 +64,7 @@ call_user() # the task cannot be done""".replace("\\\n", "")
     def parse(self, text: str, picture: Frame) -> list[Action]:
         _, *blocks = _ACTION.split(text)
         frame = picture if self.settings.coordinates == "resized" else THOUSANDTHS
-        calls = [call for block in blocks or [text] for call in function_calls(_THOUGHT.split(block)[0])]
+        calls = [call for block in blocks or [text] for call in _calls(_THOUGHT.split(block)[0])]
         actions = [_read(call, frame) for call in calls]
         if not actions:
             raise ActionError("no action after 'Action:'")
@@ -103,6 +104,13 @@ call_user() # the task cannot be done""".replace("\\\n", "")
         if not (isinstance(point.frame, Resized) if resized else point.frame == THOUSANDTHS):
             refuse(Pointer(gesture="move", places=[point]), f"ui_tars in {self.settings.coordinates}")
         return f"<point>{number(point.x)} {number(point.y)}</point>"
+
+
+def _calls(text: str) -> list[FunctionCall]:
+    calls, rest = function_calls(text)
+    if rest:
+        raise ActionError("not an action: expected NAME(ARGUMENTS)")
+    return calls
 
 
 def _read(call: FunctionCall, frame: Frame) -> Action:

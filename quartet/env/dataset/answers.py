@@ -8,6 +8,14 @@ NUMBER = re.compile(
     r"(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)"
     r"(?:[eE][-+]?\d{1,3}(?!\d))?(?:\s*/\s*\d+)?"
 )
+BLOCK = re.compile(
+    r"^[ \t]*+```(?P<line>[^`\n]++)```[ \t\r]*+$"
+    r"|(?<![^\s:])(?P<fence>`{3,}+)[^`\n]*+\n(?P<code>.*?)"
+    r"(?:(?P<end>^[ \t]*+(?P=fence)(?!\w)|(?P=fence)[ \t\r]*+$)|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+"""Block of code of a Markdown text, on a line of its own or of several lines; `end` is missing if it is cut off. Three
+backticks within a line are no fence."""
 
 
 def last_number(text: str) -> str:
@@ -36,10 +44,17 @@ def last_boxed(text: str) -> str:
 
 
 def unfenced(text: str) -> str:
-    """Return the content of the last block of code of a Markdown text; the whole text if it has none."""
-    before, fence, _ = text.rstrip().rpartition("```")
-    _, opened, block = before.rpartition("```")
-    return block.partition("\n")[2] if fence and opened else text
+    r"""Return the content of the last block of code of a Markdown text; the whole text if it has none.
+
+    A block that is cut off at the end of the text counts only if no other block is in it.
+
+    >>> unfenced('Here is ```{}```:\n```json\n{"a": 1}```')
+    '{"a": 1}'
+    """
+    blocks = list(BLOCK.finditer(text))
+    whole = [block for block in blocks if block["line"] or block["end"]]
+    last = (whole or blocks or [None])[-1]
+    return last["line"] or last["code"] if last else text
 
 
 EXTRACTORS: dict[str, Callable[[str], str]] = {"text": str.strip, "number": last_number, "boxed": last_boxed}

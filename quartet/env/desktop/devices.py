@@ -85,10 +85,8 @@ class Devices:
 
     def release_all(self) -> None:
         """Release every key and button that is down."""
-        for byte, bits in enumerate(self._display.query_keymap()):
-            for bit in range(8):
-                if bits >> bit & 1:
-                    self._send(X.KeyRelease, 8 * byte + bit)
+        for code in self._keys_down():
+            self._send(X.KeyRelease, code)
         mask = self._display.screen().root.query_pointer().mask
         for button in BUTTONS:
             if mask & X.Button1Mask << (button - 1):
@@ -103,11 +101,19 @@ class Devices:
 
     @contextmanager
     def _held(self, codes: list[int]) -> Iterator[None]:
+        """Hold keys; those that are already down stay down."""
+        down = self._keys_down() if codes else []
+        codes = [code for code in codes if code not in down]
         for code in codes:
             self._send(X.KeyPress, code)
         yield
         for code in reversed(codes):
             self._send(X.KeyRelease, code)
+
+    def _keys_down(self) -> list[int]:
+        """Return the codes of the keys that are down."""
+        keymap = self._display.query_keymap()
+        return [8 * byte + bit for byte, bits in enumerate(keymap) for bit in range(8) if bits >> bit & 1]
 
     def _send(self, kind: int, detail: int, x: int = 0, y: int = 0) -> None:
         xtest.fake_input(self._display, kind, detail, x=x, y=y)

@@ -7,7 +7,7 @@
   const KEYS = { " ": "Space" };
   // Keys that are no action on their own, and keys that an input method reads before it has composed a character.
   const SILENT = ["Shift", "Control", "Alt", "AltGraph", "Meta", "CapsLock", "Dead", "Process", "Unidentified"];
-  let [typed, wheel, pressed, timer] = ["", null, null, 0];
+  let [typed, wheel, collected, pressed, timer] = ["", null, "", null, 0];
   let queue = Promise.resolve();
 
   const find = (selector) => document.querySelector(selector);
@@ -56,18 +56,18 @@
     enqueue("/act", { action, episode: page.dataset.episode });
   }
 
-  // Typed text and wheel steps are collected until a pause, or until another action begins.
+  // Typed text or wheel steps are collected as one action until a pause, or until another action begins.
   function flush() {
     clearTimeout(timer);
-    const [text, steps] = [typed, wheel];
-    [typed, wheel] = ["", null];
-    if (text) act(`type here "${text.replaceAll("\\", "\\\\")}"`);
-    if (steps) act(`scroll ${place(steps.at)} ${steps.way} ${steps.count}`);
+    const action = collected;
+    [typed, wheel, collected] = ["", null, ""];
+    if (action) act(action);
   }
 
-  function collect(preview) {
+  function collect(action) {
+    collected = action;
     const field = find("#action");
-    if (field) field.value = preview;
+    if (field) field.value = action;
     clearTimeout(timer);
     timer = setTimeout(flush, PAUSE_MS);
   }
@@ -96,8 +96,9 @@
     const [composed, modifiers] = [event.getModifierState("AltGraph"), { ctrl: "Control", alt: "Alt", meta: "Meta" }];
     const held = Object.keys(modifiers).filter((name) => event[`${name}Key`] && !composed).map((name) => modifiers[name]);
     if (event.key.length === 1 && !held.length) {
+      if (!typed) flush();
       typed += event.key;
-      collect(`type here "${typed}"`);
+      collect(`type here "${typed.replaceAll("\\", "\\\\")}"`);
       if (typed.length >= LONGEST) flush();
       return;
     }
@@ -136,7 +137,7 @@
       event.preventDefault();
       const sideways = Math.abs(event.deltaX) > Math.abs(event.deltaY);
       const way = sideways ? (event.deltaX > 0 ? "right" : "left") : event.deltaY > 0 ? "down" : "up";
-      if (wheel && wheel.way !== way) flush();
+      if (wheel?.way !== way) flush();
       // A touchpad sends many events for one step of a wheel.
       const step = event.deltaMode === WheelEvent.DOM_DELTA_PIXEL ? WHEEL_STEP_PIXELS : WHEEL_STEP_LINES;
       const turned = (wheel?.turned ?? 0) + Math.abs(sideways ? event.deltaX : event.deltaY) / step;
@@ -149,11 +150,12 @@
     event.preventDefault();
     const { form, submitter } = { form: event.target, submitter: event.submitter };
     const [fields, field] = [Object.fromEntries(new FormData(form, submitter)), form.querySelector("#action")];
-    if (field) {
-      // Written text, like a gesture, is for the next turn. The empty field cannot be sent a second time.
-      delete fields.turn;
-      field.value = "";
-    }
+    const earlier = collected;
+    flush();
+    if (field && fields.action === earlier) return; // The field showed what was collected.
+    // Written text, like a gesture, is for the next turn; so is a button that is pressed after a gesture.
+    if (field || earlier) delete fields.turn;
+    if (field) field.value = ""; // An empty field cannot be sent a second time.
     enqueue(form.getAttribute("action"), fields);
   });
 })();

@@ -12,7 +12,7 @@ def equals(result: Any, expected: Any) -> bool:
 
 
 def differs(result: Any, expected: Any) -> bool:
-    return result != expected
+    return result is not None and result != expected
 
 
 def contains(result: Any, expected: Any) -> bool:

@@ -15,6 +15,7 @@ class Page {
     this.pins = query.getAll("pin").map((pin) => ["pin", pin]);
     this.range = null;
     this.detail = null; // finer points of the part that is zoomed in
+    this.restarts = 0;
     this.runs = [...document.querySelectorAll("[data-run]")].map(({ dataset }) => ({
       name: dataset.run,
       url: dataset.url,
@@ -59,13 +60,14 @@ class Page {
   restart() {
     clearTimeout(this.timer);
     for (const run of this.runs) Object.assign(run, { points: new Points(), cursor: "" });
-    return this.follow(this.axis);
+    return this.follow(++this.restarts);
   }
 
-  async follow(axis) {
+  /** Request new points again and again until the next restart, which has its own requests. */
+  async follow(restart) {
     try {
-      const answers = await Promise.all(this.runs.map((run) => this.ask(run, axis, { cursor: run.cursor })));
-      if (axis !== this.axis) return; // another axis was chosen meanwhile and has its own requests
+      const answers = await Promise.all(this.runs.map((run) => this.ask(run, { cursor: run.cursor })));
+      if (restart !== this.restarts) return;
       answers.forEach((answer, index) => {
         this.runs[index].points.add(answer);
         this.runs[index].cursor = answer.cursor;
@@ -73,21 +75,23 @@ class Page {
       this.trouble("");
       this.draw();
       this.timer = setTimeout(
-        () => this.follow(axis),
+        () => this.follow(restart),
         answers.some((answer) => answer.running) ? PERIOD_MS : RESTING_PERIOD_MS,
       );
     } catch (error) {
+      if (restart !== this.restarts) return;
       this.trouble(error.message);
-      this.timer = setTimeout(() => this.follow(axis), PERIOD_MS);
+      this.timer = setTimeout(() => this.follow(restart), PERIOD_MS);
     }
   }
 
-  async ask(run, axis, more) {
-    const given = [...Object.entries({ axis, ...more }).filter(([, value]) => value !== ""), ...this.pins];
+  async ask(run, more) {
+    const given = [...Object.entries({ axis: this.axis, ...more }).filter(([, value]) => value !== ""), ...this.pins];
     const answer = await fetch(`${run.url}?${new URLSearchParams(given)}`, { headers: { accept: "application/json" } });
-    const body = await answer.json();
-    if (!answer.ok) throw new Error([`${run.name}: ${body.what}`, body.advice].filter(Boolean).join(" → "));
-    return body;
+    if (answer.ok) return answer.json();
+    const isJson = answer.headers.get("content-type")?.startsWith("application/json");
+    const { what, advice } = isJson ? await answer.json() : { what: await answer.text() };
+    throw new Error([`${run.name}: ${what || answer.status}`, advice].filter(Boolean).join(" → "));
   }
 
   trouble(text) {
@@ -106,7 +110,7 @@ class Page {
       this.runs.map(async (run) => {
         const times = run.points.timesBetween(low, high, this.axis);
         const points = new Points();
-        if (times) points.add(await this.ask(run, this.axis, { start: times[0], end: times[1] }));
+        if (times) points.add(await this.ask(run, { start: times[0], end: times[1] }));
         return points;
       }),
     ).catch((error) => {

@@ -78,7 +78,6 @@ class Page {
       button.setAttribute("aria-pressed", String(Number(button.dataset.length) === stretch.seconds));
     }
     this.when.textContent = new Date(stretch.start * 1000).toLocaleString();
-    history.replaceState(null, "", `#${stretch.start.toFixed(3)},${stretch.seconds}`);
     this.picture.paint(this.data);
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.read(), now ? 0 : REST_MS);
@@ -86,7 +85,9 @@ class Page {
 
   async read() {
     const number = ++this.asked;
-    const query = new URLSearchParams({ start: this.stretch.start, seconds: this.stretch.seconds });
+    const { start, seconds } = this.stretch;
+    history.replaceState(null, "", `#${start.toFixed(3)},${seconds}`); // not in `show`: browsers limit its rate
+    const query = new URLSearchParams({ start, seconds });
     const note = this.find("note");
     try {
       const answer = await fetch(`${this.board.dataset.source}?${query}`);
@@ -98,6 +99,7 @@ class Page {
       if (fresh.rows.some((row) => row.density.length)) note.textContent = DENSE;
       else note.textContent = fresh.rows.length ? this.help : "Nothing was recorded in this window.";
     } catch (error) {
+      if (number !== this.asked) return;
       note.textContent = `This window cannot be read: ${error.message}.`;
     }
     this.picture.paint(this.data);
