@@ -27,7 +27,8 @@ class OverlongPenalty(Credit):
 class TruncatedMask(Credit):
     """Leave the tokens of truncated rollouts out of the loss; their rewards stay in the baseline (DAPO, section 3.4).
 
-    The filter `overlong` removes truncated rollouts from the baseline too.
+    The loss is averaged over the other rollouts, also by `fixed_divisor`. The filter `overlong` removes truncated
+    rollouts from the baseline too.
     """
 
     def __init__(self) -> None:
