@@ -57,7 +57,9 @@ class Train(Section):
     `train/gradient_norm` is the policy's, `train/critic_gradient_norm` the critic's."""
     max_batch_attempts: Positive = 2
     """Maximum number of attempts at a train step. If all fail, each group of the batch is computed alone. Groups that
-    fail alone are dropped with the reason `quarantined`, or all groups if none fails alone, and the run continues."""
+    fail alone are dropped with the reason `quarantined`, or all groups if none fails alone, and the run continues. An
+    error of one of several `processes` ends all of them: its batch gets one more attempt, and then all of its groups
+    are dropped."""
     max_quarantined_batches: Positive = 3
     """Number of batches with quarantined groups, without a new train step between them, after which the run stops with
     the error (exit code 6). A train step that is trained again after a roll-back is not new."""
