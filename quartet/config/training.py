@@ -57,7 +57,9 @@ class Train(Section):
     `train/gradient_norm` is the policy's, `train/critic_gradient_norm` the critic's."""
     max_batch_attempts: Positive = 2
     """Maximum number of attempts at a train step. If all fail, each group of the batch is computed alone. Groups that
-    fail alone are dropped with the reason `quarantined`, or all groups if none fails alone, and the run continues."""
+    fail alone are dropped with the reason `quarantined`, or all groups if none fails alone, and the run continues. An
+    error of one of several `processes` ends all of them: its batch gets one more attempt, and then all of its groups
+    are dropped."""
     max_quarantined_batches: Positive = 3
     """Number of batches with quarantined groups, without a new train step between them, after which the run stops with
     the error (exit code 6). A train step that is trained again after a roll-back is not new."""
@@ -94,8 +96,8 @@ class Train(Section):
     overlong_cache_tokens: Positive = 256
     """Number of response tokens, up to `overlong_max_tokens`, over which the penalty falls from 0 to -1."""
     mask_truncated: bool = False
-    """Leave truncated rollouts out of the loss and keep them in the baseline, as DAPO does; the filter `overlong`
-    removes them from both."""
+    """Leave truncated rollouts out of the loss, after credit is assigned: they stay in the baseline, as in DAPO, and in
+    a normalisation over the batch. The filter `overlong` removes them from all."""
     threads: Positive = 1
     """Number of PyTorch threads per process (`processes`)."""
     starved_timeout_seconds: PositiveFloat = 300.0
@@ -224,7 +226,9 @@ class Loss(Section):
     """Weight of tokens in the loss. `token_mean`: all tokens have the same weight. `sequence_mean`: all trajectories
     have the same weight. `branch_mean`: all branches have the same weight; with the loop `latest` a branch is a turn.
     `fixed_divisor` (Dr. GRPO): sum over a trajectory's tokens, divide by `divisor_tokens`, then average over the
-    minibatch's trajectories, so that the weight of a token does not depend on lengths."""
+    minibatch's trajectories, so that the weight of a token does not depend on lengths. No aggregation counts
+    trajectories without a trained token, such as those that `train.mask_truncated` leaves out: with `fixed_divisor`,
+    the other tokens then weigh more than in Dr. GRPO."""
     divisor_tokens: Positive | None = None
     """Divisor of `fixed_divisor`, for example the maximum number of response tokens of a trajectory."""
     replay_share: Fraction | None = None

@@ -18,6 +18,8 @@ FLAGS = ["-std=c++17", "-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", f
 UNUSED_SECONDS = 30 * 86400
 LANES = 16
 """Most floats per SIMD vector (`lanes.h`); the sizes of rows and heads are multiples of it."""
+POINTER, NUMBER, REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+"""Types of the kernels' arguments."""
 Defines = tuple[tuple[str, int | str], ...]
 """Names and values of macros."""
 

@@ -35,7 +35,8 @@ ONE_DNN_IS_FASTER = _one_dnn_is_faster()
 def linear(x_TD: torch.Tensor, weight_ED: torch.Tensor, bias_E: torch.Tensor | None = None) -> torch.Tensor:
     """Return x W^T + b `[T, E]`; x may have any number of leading dimensions instead of T.
 
-    The weight must be contiguous, since oneDNN is a thousand times slower otherwise. The product by oneDNN has no
+    The weight must be contiguous, or the transpose of a contiguous matrix, since oneDNN is a thousand times slower
+    otherwise. The product by oneDNN has no
     gradient; `quartet.train.linear` adds it.
     """
     if by_one_dnn(x_TD, weight_ED):

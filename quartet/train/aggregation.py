@@ -72,7 +72,10 @@ def branch_mean(branches: Sequence[Branch]) -> list[float]:
 
 def fixed_divisor(divisor_tokens: int, branches: Sequence[Branch]) -> list[float]:
     """Give every token the same weight, whatever the lengths of the trajectories: sum over a trajectory's trained
-    tokens, divide by `divisor_tokens`, then average over the minibatch's trajectories."""
+    tokens, divide by `divisor_tokens`, then average over the minibatch's trajectories.
+
+    Trajectories without a trained token (too old, or left out by a mask) are not among them.
+    """
     trajectories = {branch.trajectory_index for branch in branches}
     return [1 / (len(trajectories) * divisor_tokens) for _ in branches]
 

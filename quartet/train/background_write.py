@@ -70,6 +70,10 @@ class BackgroundWrite:
                 if self._is_alive:
                     on_progress()
 
+    def close(self) -> None:
+        """Return when the thread has ended. The error of a write that failed is not raised."""
+        self._thread.shutdown()
+
     def explain(self, on_progress: Callable[[], None]) -> None:
         """Report that the trainer waits for the write, and call `on_progress`, unless the write hangs; see `wait`."""
         if self._is_alive:

@@ -17,7 +17,11 @@ def normalised(values_K: np.ndarray, epsilon: float) -> np.ndarray:
 
 
 def whitened(values_T: np.ndarray, mask_T: np.ndarray) -> np.ndarray:
-    """Return the values normalised over the tokens of the mask, and 0 at the others."""
+    """Return the values normalised over the tokens of the mask, and 0 at the others.
+
+    A credit normalises before `train.mask_truncated` and `train.min_turn_entropy_percentile` remove tokens from the
+    mask. The tokens that are trained in the end may therefore have another mean and standard deviation than 0 and 1.
+    """
     white_T = np.zeros(len(values_T))
     white_T[mask_T] = normalised(values_T[mask_T], epsilon=1e-8)
     return white_T

@@ -68,6 +68,9 @@ class CreditBatch:
     `entropies_T`."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Output: metrics that the part declares, without the prefix `train/`."""
+    num_tokens_N: np.ndarray = field(init=False)
+    """Number of tokens that the member's calls sampled, with those that it shares with its parent or that are too old,
+    float64."""
     groups_C: np.ndarray = field(init=False)
     """Index of the call's group in the batch."""
     places_C: np.ndarray = field(init=False)
@@ -81,6 +84,8 @@ class CreditBatch:
     at tokens whose value is not to be trained."""
 
     def __post_init__(self) -> None:
+        tokens_C = [len(call.response_ids) for call in self.calls]
+        self.num_tokens_N = np.bincount(self.members_C, tokens_C, minlength=len(self.rewards_N))
         self.groups_C, self.members_T = self.groups_N[self.members_C], self.members_C[self.calls_T]
         self.places_C = np.arange(len(self.calls)) - (self.num_calls_N.cumsum() - self.num_calls_N)[self.members_C]
         self.advantages_T = np.zeros(len(self.calls_T))

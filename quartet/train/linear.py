@@ -81,7 +81,7 @@ class Product(torch.autograd.Function):
     ) -> tuple[torch.Tensor | None, ...]:
         x_TD, weight_ED = ctx.saved_tensors
         wanted_x, wanted_weight, wanted_bias = ctx.needs_input_grad
-        # oneDNN computes the product a thousand times slower if the right factor is not contiguous.
+        # Either may be the right factor of a product; see `linear`.
         gradient_TE, x_TD = gradient.contiguous(), x_TD.contiguous()
         return (
             linear(gradient_TE, weight_ED.t()) if wanted_x else None,

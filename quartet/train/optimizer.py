@@ -13,6 +13,7 @@ from quartet.train.critic.base import Critic
 from quartet.train.ranks.base import whole
 
 FINAL_LEARNING_RATE_SHARE = 0.1
+"""Share of the peak learning rate to which the rate falls linearly."""
 
 
 def make_optimizer(model: PreTrainedModel, critic: Critic | None, train: Train) -> torch.optim.AdamW:

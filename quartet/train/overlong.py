@@ -20,16 +20,15 @@ class OverlongPenalty(Credit):
         self._max_tokens, self._cache_tokens = max_tokens, cache_tokens
 
     def assign(self, batch: CreditBatch) -> None:
-        tokens_C = [len(call.response_ids) for call in batch.calls]
-        tokens_N = np.bincount(batch.members_C, tokens_C, minlength=len(batch.rewards_N))
         free = self._max_tokens - self._cache_tokens
-        batch.add_rewards(np.clip((free - tokens_N) / self._cache_tokens, -1.0, 0.0))
+        batch.add_rewards(np.clip((free - batch.num_tokens_N) / self._cache_tokens, -1.0, 0.0))
 
 
 class TruncatedMask(Credit):
     """Leave the tokens of truncated rollouts out of the loss; their rewards stay in the baseline (DAPO, section 3.4).
 
-    The filter `overlong` removes truncated rollouts from the baseline too.
+    The loss is averaged over the other rollouts, also by `fixed_divisor`. The filter `overlong` removes truncated
+    rollouts from the baseline too.
     """
 
     def __init__(self) -> None:

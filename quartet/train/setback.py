@@ -2,8 +2,11 @@
 
 A batch is tried `train.max_batch_attempts` times. Then each of its groups is computed alone, without an optimizer step.
 Groups that fail alone are quarantined, that is, dropped permanently. If no group fails alone, all groups of the batch
-are quarantined. If the cause is not in the data, every batch fails. After `train.max_quarantined_batches` batches
-without a successful train step between them, the run ends with the error.
+are quarantined. Several ranks must be started again after an error that only one of them raised. Then no group can be
+computed alone, and all groups are quarantined at the next failure.
+
+If the cause is not in the data, every batch fails. After `train.max_quarantined_batches` batches without a successful
+train step between them, the run ends with the error.
 """
 
 import logging
@@ -13,11 +16,11 @@ from contextlib import contextmanager
 from msgspec.structs import replace
 
 from quartet.config import Recipe
-from quartet.errors import LedgerError, QuartetError, SetupError, UntrainableError
+from quartet.errors import QuartetError, UntrainableError
 from quartet.ledger import Ledger
 from quartet.telemetry.presence import Presence
 from quartet.train.credit.base import Credit
-from quartet.train.ranks.base import RankLostError
+from quartet.train.ranks.base import OF_MACHINE, RankLostError
 from quartet.train.step import Learner
 from quartet.train.train_batch import rehearse
 from quartet.types import Batch
@@ -35,8 +38,9 @@ class FailedStepError(QuartetError):
 def arithmetic_of(batch: Batch, progress: Callable[[], None]) -> Iterator[Callable[[], None]]:
     """Convert an error in the arithmetic of a batch to `FailedStepError`, which names the train step and the error.
 
-    Errors of the ledger, of the machine or of another rank do not depend on the batch and are raised unchanged. So are
-    those of `progress`, if the block calls it by the function that it gets.
+    Errors of the ledger or of the machine, and the loss of another rank, do not depend on the batch and are raised
+    unchanged. So are those of `progress`, if the block calls it by the function that it gets. Any other error that
+    another rank left behind counts as the batch's.
     """
     where = f"train step {batch.train_step}, batch {batch.batch_id}, policy version {batch.start_version}"
     of_progress: list[Exception] = []
@@ -53,7 +57,7 @@ def arithmetic_of(batch: Batch, progress: Callable[[], None]) -> Iterator[Callab
     except Exception as error:
         # This is the trainer's only broad `except` that ends an error. An error that a batch causes, such as an index
         # out of range or too little memory, must not end the run; it would end every resumed run in the same way.
-        if error in of_progress or isinstance(error, (LedgerError, SetupError, RankLostError)):
+        if error in of_progress or isinstance(error, (*OF_MACHINE, RankLostError)):
             raise
         if isinstance(error, QuartetError):
             raise FailedStepError(f"{where}, {error.what}", error.advice) from error

@@ -24,11 +24,11 @@ from quartet.policy.load import load_policy, make_place, save_policy
 from quartet.policy.tokenizer_files import set_template_arguments
 from quartet.registry import load_class
 from quartet.train.linear import train_by_the_faster_library
+from quartet.train.optimizer import FINAL_LEARNING_RATE_SHARE
+from quartet.train.step import NonFiniteError
 
 WARMUP_STEPS = 30
 """Number of steps of linear warmup."""
-FINAL_LEARNING_RATE_SHARE = 0.1
-"""Share of the peak learning rate to which the rate falls linearly in each of the two phases."""
 ADAM_BETAS = (0.9, 0.98)
 MAX_GRAD_NORM = 1.0
 STEPS_IN_SUMMARY = 20
@@ -91,7 +91,8 @@ def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None)
     does.
 
     Raise `ConfigError` for missing or malformed demonstrations, or an output path that cannot be used. Raise
-    `CheckpointError` for a missing or damaged policy, or an output folder that holds other files.
+    `CheckpointError` for a missing or damaged policy, or an output folder that holds other files. Raise
+    `NonFiniteError` for a loss or gradient that is not finite.
     """
     sft = recipe.sft
     if not sft.output:
@@ -192,7 +193,10 @@ class SftTrainer:
                 return
 
     def _learn(self, batch: TokenBatch, learning_rate: float) -> tuple[float, float]:
-        """Take one optimizer step; return the mean loss and accuracy of the batch before the step."""
+        """Take one optimizer step; return the mean loss and accuracy of the batch before the step.
+
+        Raise `NonFiniteError` before the weights change.
+        """
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         device = self._model.device
@@ -201,7 +205,12 @@ class SftTrainer:
             logits_NV, targets_N = learned_logits(self._model, batch)
         loss = cross_entropy(logits_NV, targets_N)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self._model.parameters(), MAX_GRAD_NORM)
+        norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), MAX_GRAD_NORM)
+        if not (loss.isfinite() and norm.isfinite()):
+            raise NonFiniteError(
+                f"the loss {loss.item()} or its gradient norm {norm.item()} is not finite",
+                "lower sft.learning_rate and sft.exercise_learning_rate; no policy was written",
+            )
         self._optimizer.step()
         self._optimizer.zero_grad()
         return loss.item(), (logits_NV.argmax(-1) == targets_N).float().mean().item()

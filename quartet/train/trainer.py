@@ -327,4 +327,6 @@ async def run_trainer(recipe: Recipe, run_dir: Path, stop: asyncio.Event, module
             return
         with closing(Ledger.open(run_dir)) as ledger, Recorder(run_dir, module) as recorder:
             presence = Presence(ledger.modules, module, recorder=recorder)
-            await Trainer(recipe, ledger.of(policy), run_dir, recorder, presence, ranks).run(stop)
+            trainer = Trainer(recipe, ledger.of(policy), run_dir, recorder, presence, ranks)
+            with closing(trainer.checkpoints):
+                await trainer.run(stop)

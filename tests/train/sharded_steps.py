@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from quartet.config import Recipe
-from quartet.errors import QuartetError
+from quartet.errors import LedgerError, QuartetError
 from quartet.free_port import free_port
 from quartet.policy.frozen_tower import freeze_tower
 from quartet.policy.lora import add_adapter
@@ -292,19 +292,20 @@ def go_on_after_an_error_of_all(ranks: ShardingRanks) -> None:
     step_of(make_batch(groups(count=1)), learner, recipe)
 
 
-def fail_together(ranks: ShardingRanks) -> None:
-    """Raise an error in rank 1 alone: the others report it, and refuse to go on."""
+def fail_together(ranks: ShardingRanks, error: Exception, reported: type[QuartetError]) -> None:
+    """Raise an error in rank 1 alone: the others report it as an error of the type `reported`, and refuse to go on."""
     if ranks.rank:
         assert isinstance(ranks.receive(), GatherWeights)
     try:
         with ranks.together(GatherWeights()):
             if ranks.rank == 1:
-                raise IndexError("met by one rank")
+                raise error
             ranks.gather(b"")
-    except IndexError:
-        os._exit(0)  # as a process that dies of it
-    except QuartetError as error:
-        assert error.what == f"rank 1 (of ranks 0 to {ranks.size - 1}) failed: IndexError: met by one rank", error
+    except (IndexError, QuartetError) as found:
+        if found is error:
+            os._exit(0)  # as a process that dies of it
+        what = f"rank 1 (of ranks 0 to {ranks.size - 1}) failed: {type(error).__name__}: met by one rank"
+        assert (type(found), found.what) == (reported, what), found
     try:
         ranks.require_all()
     except RankLostError:
@@ -354,7 +355,14 @@ def main(size: int, folder: Path) -> None:
                 save_file(state, folder / f"{name}.state.{rank}.safetensors")
         refuse_infinite_losses(ranks)
         go_on_after_an_error_of_all(ranks)
-        fail_together(ranks)
+        fail_together(ranks, IndexError("met by one rank"), QuartetError)
+
+
+def lose_the_ledger(size: int) -> None:
+    """Raise an error of the ledger in rank 1 alone, which is not the batch's."""
+    with forked(size):
+        ranks = ShardingRanks(Timeouts(TIMEOUT_SECONDS, TIMEOUT_SECONDS))
+        fail_together(ranks, LedgerError("met by one rank"), RankLostError)
 
 
 def resume(size: int, folder: Path, saved: int) -> None:

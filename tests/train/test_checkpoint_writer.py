@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import torch
 from test_trainer import TRAIN, RecipeBuilder, Run, group, same
 from transformers import AutoModelForCausalLM
 
+from quartet.config import Recipe
 from quartet.ledger.batches import Batches
 from quartet.ledger.checkpoints import checkpoint_folder
 from quartet.ledger.recovery import checkpoint_progress
@@ -21,11 +23,13 @@ from quartet.manager.retention import Retention
 from quartet.policy.canary import measure_canary
 from quartet.policy.load import cast_copy, load_model
 from quartet.report.check import check_ledger
+from quartet.train import trainer as trainer_module
 from quartet.train.checkpoint import writer as checkpoint_writer
 from quartet.train.checkpoint.writer import default_interval, delete_folders
 from quartet.train.loss.base import LossInput
 from quartet.train.loss.ppo_clip import PpoClip
-from quartet.train.trainer import Trainer
+from quartet.train.ranks.base import Ranks
+from quartet.train.trainer import Trainer, run_trainer
 
 pytestmark = pytest.mark.slow
 
@@ -136,6 +140,33 @@ def test_the_next_checkpoint_waits_for_the_one_before_and_the_trainer_shows_that
     supervisor.waited = True
     train(run, trainer, range(1, 2))
     assert checkpoint_folder(run.run_dir, 1, 1).is_dir()
+
+
+def test_a_trainer_that_fails_leaves_the_other_ranks_after_its_write(
+    tmp_path: Path, recipe: RecipeBuilder, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path / "run", recipe(train=TRAIN))
+    left_after_write, train_one = list[bool](), Trainer.train_ahead
+
+    @contextmanager
+    def joined(recipe: Recipe) -> Iterator[Ranks]:
+        try:
+            yield Ranks()
+        finally:
+            left_after_write.append(checkpoint_folder(run.run_dir, 1, 1).is_dir())
+
+    def train_ahead(trainer: Trainer) -> bool:
+        if not disk.begun.is_set():
+            return train_one(trainer)
+        threading.Timer(0.2, disk.free.set).start()
+        raise IndexError("beside the write")
+
+    monkeypatch.setattr(trainer_module, "joined_ranks", joined)
+    monkeypatch.setattr(Trainer, "train_ahead", train_ahead)
+    run.feed(group(10), group(20))
+    with pytest.raises(IndexError, match="beside the write"):
+        asyncio.run(run_trainer(run.recipe, run.run_dir, asyncio.Event()))
+    assert left_after_write == [True]
 
 
 @pytest.mark.parametrize("hangs", [False, True])

@@ -5,13 +5,13 @@ import pytest
 import torch
 from credit_cases import Kept, credit_of, member
 from msgspec.structs import replace
+from test_majority_vote import voter
 from tiny_batches import make_batch
 
 from quartet.config import Credit, LossTerm
 from quartet.registry import build
 from quartet.train.assign import assign
 from quartet.train.certainty import certainty
-from quartet.train.credit.majority_vote import agreement
 from quartet.train.credit_batch import CreditBatch
 from quartet.train.loss.base import LossInput
 from quartet.train.loss.ppo_confident import tail_means
@@ -54,9 +54,14 @@ def test_an_uncertain_rollout_gets_a_smaller_advantage():
 
 
 def test_with_majority_labels_the_reward_is_agreement():
-    assert agreement(np.array(["a", "a", "b"])).tolist() == [1, 1, 0]
-    found = assigned(credit_of("ear", labels="majority"), [[0.4, 0.4]] * 2, member(1), member(0))
+    majority = credit_of("ear", labels="majority")
+    found = assigned(majority, [[0.4, 0.4]] * 2, member(1), member(0))
     assert found.advantages_T.tolist() == [0] * 4, "without an answer nobody agrees"
+    voters = [voter("a"), voter("a", 1.0), replace(voter("b"), role="judge"), voter("b")]
+    found = assigned(majority, [[0.4, 0.4]] * 4, *voters)
+    third = 1 / np.sqrt(3)
+    np.testing.assert_allclose(found.advantages_T, np.repeat([third, third, 0, -2 * third], 2), rtol=1e-5)
+    assert found.metrics == {"vote_share": 3 / 4, "vote_reward": 1 / 3}
 
 
 def test_an_uncertain_token_of_echo_gets_a_fifth_more_at_most():

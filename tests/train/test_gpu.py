@@ -146,7 +146,7 @@ def test_layers_of_a_model_with_names_of_its_own_are_found() -> None:
 
 def test_attention_of_another_kind_is_refused() -> None:
     heads, segments = torch.zeros(1, 2, 4, 8), segments_of(Tree([np.arange(4)], [0], 4))
-    with pytest.raises(ConfigError, match=r"passes softcap = 30\.0"):
+    with pytest.raises(ConfigError, match="passes softcap, "):
         attend_flash(torch.nn.Identity(), heads, heads, heads, None, segments=segments, softcap=30.0)
 
 

@@ -11,6 +11,8 @@ from quartet.recipe.file import parse_recipe
 from quartet.train.credit.majority_vote import agreement
 from quartet.types import TakenAction, Text, Trajectory
 
+MAJORITY_EAR = {"name": "ear", "labels": "majority"}
+
 
 def voter(answer: str, reward: float = 0.0) -> Trajectory:
     trajectory = member(reward)
@@ -41,6 +43,17 @@ def test_advantages_follow_the_votes_of_each_group_and_not_the_rewards():
     assert seen.metrics == {"vote_share": 4 / 5, "vote_reward": 2 / 4}
 
 
+def test_roles_vote_apart():
+    """Three solvers and three judges of one group: each role has a majority of two."""
+    roles = [("3", "solver"), ("4", "solver"), ("yes", "judge"), ("3", "solver"), ("no", "judge"), ("yes", "judge")]
+    group = [replace(voter(answer), role=role) for answer, role in roles]
+    seen = credited(credit_of("majority_vote"), make_batch([group]))
+    third = 1 / 3 / (np.std([1, 1, 0], ddof=1) + 1e-6)
+    expected_N = np.array([third, -2 * third, third, third, -2 * third, third])
+    np.testing.assert_allclose(seen.advantages_T, expected_N[seen.members_T])
+    assert seen.metrics["vote_share"] == 4 / 6
+
+
 def test_the_filter_of_equal_rewards_is_refused_and_a_data_set_needs_no_reward(tmp_path):
     (tmp_path / "data.jsonl").write_text('{"prompt": "1"}\n')
     data = {"name": "x", "model": {"path": "/m"}, "env": {"name": "dataset", "data": str(tmp_path / "data.jsonl")}}
@@ -50,5 +63,9 @@ def test_the_filter_of_equal_rewards_is_refused_and_a_data_set_needs_no_reward(t
     for name in ("accuracy_band", "short_failures"):
         with pytest.raises(ConfigError, match=f"the filter {name} drops groups by rewards"):
             parse_recipe(data | {"credit": "majority_vote", "filters": [name]}, "test")
+    assert parse_recipe(data | {"credit": MAJORITY_EAR, "filters": []}, "test").env.settings["reward"] == []
+    for credit in ({"name": "ear"}, "grpo"):
+        with pytest.raises(ConfigError, match=r"env\.reward is missing"):
+            parse_recipe(data | {"credit": credit, "filters": []}, "test")
     data["env"]["reward"] = "exact_match"
     assert parse_recipe(data | {"credit": "majority_vote", "filters": ["accuracy_band"]}, "test").filters

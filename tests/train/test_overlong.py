@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from test_majority_vote import MAJORITY_EAR
 from tiny_batches import make_batch, make_call, make_trajectory
 
 from quartet.errors import ConfigError
@@ -62,6 +63,16 @@ def test_without_the_setting_length_is_free(recipe) -> None:
 def test_a_cache_above_the_limit_is_refused(recipe) -> None:
     with pytest.raises(ConfigError, match="overlong_cache_tokens is above"):
         recipe(train={"overlong_max_tokens": 20})
+
+
+def test_a_penalty_that_no_credit_reads_is_refused(recipe) -> None:
+    penalty = {"overlong_max_tokens": 20, "overlong_cache_tokens": 4}
+    distillation = {"name": "distillation", "teacher": "/t"}
+    for credit in (MAJORITY_EAR, {"name": "majority_vote"}, distillation):
+        with pytest.raises(ConfigError, match=f"which the credit {credit['name']} does not read"):
+            recipe(credit=credit, filters=[], train=penalty)
+    for credit in ({"name": "ear"}, distillation | {"reward_weight": 0.5}):
+        assert recipe(credit=credit, filters=[], train=penalty).train.overlong_max_tokens == 20
 
 
 @pytest.mark.parametrize("status", [Status.TRUNCATED_TURNS, Status.TRUNCATED_TOKENS])

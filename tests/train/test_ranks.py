@@ -14,6 +14,7 @@ from sharded_steps import (
     PICTURE_CASES,
     SAVED_CASES,
     learner_of,
+    lose_the_ledger,
     main,
     resume,
     train,
@@ -126,6 +127,11 @@ def test_a_damaged_shard_is_refused_by_name(trained: Callable[[int], Path], tmp_
 
 def equal(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> bool:
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.mark.slow
+def test_an_error_of_the_ledger_in_another_rank_is_not_the_batch_s(tmp_path: Path) -> None:
+    run_ranks(tmp_path / "ranks", lose_the_ledger, 2)
 
 
 class OneOf(Ranks):

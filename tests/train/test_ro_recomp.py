@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from credit_cases import credit_of, credited, member, of_calls
+from credit_cases import child, credit_of, credited, member, of_calls
+from msgspec.structs import replace
 from tiny_batches import make_batch
 
 from quartet.types import Trajectory
@@ -36,6 +37,15 @@ def test_length_may_be_counted_in_tokens():
     group = [member(1.0, tokens=9), member(0.0, 1.0, tokens=2), member(0.0, tokens=1), member(0.0, tokens=5)]
     assert trained(group, share=0.5, length="tokens") == [1, 3]
     assert trained(group, share=0.5) == [0, 2], "one and two calls; of equally long members the first"
+
+
+def test_length_in_tokens_counts_borrowed_and_old_ones():
+    """The failures have 5 + 2, 4, and 3 + 3 tokens, of which the first 5 and the last 3 are not trained."""
+    parent, half_old = member(1.0, tokens=5), member(0.0, 0.0, tokens=3)
+    first, last = half_old.calls
+    old = replace(last, response=replace(last.response, versions=[-99] * 3))
+    group = [parent, child(parent, 0, 0.0), member(0.0, tokens=4), replace(half_old, calls=[first, old])]
+    assert trained(group, share=0.6, length="tokens") == [0, 1, 3]
 
 
 def test_advantages_are_over_the_whole_group():

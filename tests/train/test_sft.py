@@ -12,19 +12,20 @@ from transformers import PreTrainedModel
 from quartet.config import Recipe
 from quartet.errors import CheckpointError, ConfigError, QuartetError
 from quartet.policy.examples import Example, TokenBatch, one_epoch, pad, read_chats
-from quartet.policy.load import load_policy
+from quartet.policy.load import load_policy, save_policy
 from quartet.policy.make import make_policy
 from quartet.policy.renderer import Renderer
 from quartet.recipe.file import parse_recipe
 from quartet.train import sft
+from quartet.train.optimizer import FINAL_LEARNING_RATE_SHARE
 from quartet.train.sft import (
-    FINAL_LEARNING_RATE_SHARE,
     WARMUP_STEPS,
     SftStep,
     learned_logits,
     learning_rate,
     run_sft,
 )
+from quartet.train.step import NonFiniteError
 from tests.devices import DEVICES
 
 pytestmark = pytest.mark.slow
@@ -227,6 +228,23 @@ def test_an_output_that_cannot_be_is_refused_before_the_first_step(
     with pytest.raises(error, match=says):
         run_sft(tuned(recipe, output=str(tmp_path / "notes" / inside)), on_step=steps.append)
     assert steps == []
+
+
+def test_a_loss_or_gradient_that_is_not_finite_ends_it_and_no_policy_is_written(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A damaged weight makes the loss NaN; a loss of 0 has an infinite slope where it is the square root of 0."""
+    monkeypatch.setattr(sft, "cross_entropy", lambda logits_NV, targets_N: (0 * logits_NV.square()).sum().sqrt())
+    with pytest.raises(NonFiniteError, match=r"the loss 0\.0 or its gradient norm (nan|inf) is not finite"):
+        run_sft(recipe)
+    monkeypatch.undo()
+    model, tokenizer, _ = load_policy(recipe.model.path)
+    torch.nn.init.constant_(model.lm_head.weight, float("inf"))
+    save_policy(model, tokenizer, tmp_path / "damaged")
+    damaged = recipe.model_dump() | {"model": {"path": str(tmp_path / "damaged")}}
+    with pytest.raises(NonFiniteError, match="the loss nan"):
+        run_sft(parse_recipe(damaged, source="test"))
+    assert not (tmp_path / "tuned" / "config.json").exists()
 
 
 @pytest.mark.parametrize("settings", [{"exercise_steps": 1}, {"exercise_steps": 0, "steps_per_rehearsal": 1}])

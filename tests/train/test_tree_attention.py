@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_batches import make_batch, make_call, make_model, make_trajectory, pack
 
+from quartet.errors import ConfigError
 from quartet.native.library import native_library
 from quartet.train.forward import score
 from quartet.train.kernel.tree_attention import attend_tree, tree_kernel
-from quartet.train.packing.attention import gathers_branches
+from quartet.train.packing.attention import attend, gathers_branches
 from quartet.train.packing.microbatch import collate
 from quartet.train.packing.prefix_tree import PrefixTree, Shared
 from quartet.train.packing.rows import share_prompts
@@ -70,6 +71,22 @@ def test_outputs_and_gradients_are_those_of_a_dense_mask(
     exact = torch.autograd.grad(expected, parts, slope.double())
     for own, wanted in zip(gradients, exact, strict=True):
         torch.testing.assert_close(own, wanted, atol=5e-5 * max(1.0, scale), rtol=1e-4)
+
+
+@pytest.mark.parametrize(("argument", "value"), [("softcap", 30.0), ("s_aux", torch.zeros(2)), ("sliding_window", 4)])
+def test_attention_of_another_kind_is_refused(argument: str, value: object) -> None:
+    heads = torch.zeros(1, 2, 4, 16)
+    with pytest.raises(ConfigError, match=f"Identity passes {argument}, "):
+        attend(torch.nn.Identity(), heads, heads, heads, None, tree=Tree([np.arange(4)], [0], 4), **{argument: value})
+
+
+def test_values_of_another_size_than_keys_are_attended_to() -> None:
+    torch.manual_seed(0)
+    columns = [np.arange(9), np.concatenate([np.arange(5), np.arange(9, 12)])]
+    query, key, value = (torch.randn(1, 2, 12, size) for size in (16, 16, 32))
+    found, _ = attend(torch.nn.Identity(), query, key, value, None, tree=Tree(columns, [0, 5], 12))
+    expected = F.scaled_dot_product_attention(query, key, value, attn_mask=ancestors(columns))
+    torch.testing.assert_close(found, expected.transpose(1, 2), atol=1e-5, rtol=0)
 
 
 def test_threads_do_not_change_a_bit() -> None:

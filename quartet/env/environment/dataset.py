@@ -18,7 +18,7 @@ from quartet.env.dataset.rows import FIRST_HELD_OUT_SEED, Row, Rows, drawn, read
 from quartet.env.dataset.session import DatasetPool, DatasetSession
 from quartet.env.scoring.scorer import Scorer
 from quartet.errors import ConfigError, nearest
-from quartet.registry import find, names
+from quartet.registry import find, names, own_settings
 from quartet.shipped import recipes_folder
 from quartet.types import Task
 
@@ -71,7 +71,7 @@ class Dataset(Environment):
     @classmethod
     def check(cls, settings: Any, recipe: Recipe) -> None:
         credit: Any = find("credit", recipe.credit.name)
-        if not settings.reward and credit.reads_rewards:
+        if not settings.reward and credit.reads_rewards(own_settings(recipe.credit)):
             raise ConfigError(
                 "env.reward is missing, so every response would be worth the same",
                 f"name one of {', '.join(names('reward'))}, or module:function",

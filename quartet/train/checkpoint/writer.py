@@ -89,6 +89,11 @@ class CheckpointWriter:
         self._write.wait(on_progress)
         self.collect()
 
+    def close(self) -> None:
+        """Return when no checkpoint is being written, also after an error. The write exchanges data with the other
+        ranks, so they must be left later."""
+        self._write.close()
+
     def _begin(self, train_step: int, batch_id: int, on_progress: Callable[[], None]) -> None:
         folder = checkpoint_folder(self._ledger.run_dir, train_step, batch_id, self._ledger.policy)
         crash_point("state_copy.before")

@@ -1,7 +1,7 @@
 """Interface of credit: the advantage of each sampled token of a batch."""
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from quartet.errors import ConfigError
 from quartet.part import Part
@@ -21,12 +21,14 @@ class Credit(Part):
     that needs the pass `teacher` has a setting `teacher`, the folder of that policy. Settings may add passes: the
     constructor then replaces the class's value."""
 
-    reads_rewards: ClassVar[bool] = True
-    """False if the advantages do not depend on the rewards, so that a data set needs none."""
-
     @abstractmethod
     def assign(self, batch: "CreditBatch") -> None:
         """Write `advantages_T` of the whole batch, and `returns_T` and `mask_T` where they differ from the defaults."""
+
+    @classmethod
+    def reads_rewards(cls, settings: Any) -> bool:
+        """Return whether the advantages depend on the rewards. If they do not, a data set needs none."""
+        return True
 
     @classmethod
     def check(cls, settings: Any, recipe: "Recipe") -> None:
@@ -37,3 +39,16 @@ class Credit(Part):
             raise ConfigError(what, "add 'value' to loss.terms")
         if "teacher" in cls.needs and not getattr(settings, "teacher", ""):
             raise ConfigError(f"the credit {cls.__name__} has no teacher", "set credit.teacher to a policy's folder")
+        if not cls.reads_rewards(settings):
+            _check_without_rewards(f"which the credit {recipe.credit.name} does not read", recipe)
+
+
+def _check_without_rewards(unread: str, recipe: "Recipe") -> None:
+    """Raise `ConfigError` for a penalty on rewards, which would have no effect, and for a filter that would drop all
+    groups of a data set without rewards."""
+    if recipe.train.overlong_max_tokens is not None:
+        raise ConfigError(f"train.overlong_max_tokens lowers rewards, {unread}", "remove it")
+    parts: dict[str, Any] = {choice.name: find("filter", choice.name) for choice in recipe.filters}
+    reading = [name for name, part in parts.items() if part.reads_rewards]
+    if reading and recipe.env.settings.get("reward") == []:
+        raise ConfigError(f"the filter {reading[0]} drops groups by rewards, {unread}", "set filters = []")

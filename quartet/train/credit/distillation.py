@@ -1,6 +1,6 @@
 """On-policy distillation: a teacher's log-probs at the tokens that the policy sampled (2025)."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -31,6 +31,10 @@ class Distillation(Credit):
     needs = frozenset({"teacher"})
     source = "Thinking Machines Lab 2025, On-policy distillation; reverse KL on the student's samples, arXiv 2306.13649"
     metrics = {"train/teacher_kl_nats": "nats: mean of log pi - log pi_teacher over the trained tokens"}
+
+    @classmethod
+    def reads_rewards(cls, settings: Any) -> bool:
+        return settings.reward_weight > 0
 
     def assign(self, batch: CreditBatch) -> None:
         assert batch.teacher_logprobs_T is not None

@@ -2,13 +2,11 @@
 
 from typing import Any, Literal
 
-import numpy as np
-
 from quartet.config import Recipe
 from quartet.train.certainty import certainty, mean_entropies
 from quartet.train.credit.base import Credit
 from quartet.train.credit.grpo import Grpo
-from quartet.train.credit.majority_vote import MajorityVote, agreement
+from quartet.train.credit.majority_vote import MajorityVote, vote
 from quartet.train.credit_batch import CreditBatch
 
 
@@ -24,10 +22,11 @@ class Ear(Credit):
     class Settings(Grpo.Settings):
         labels: Literal["reward", "majority"] = "reward"
         """Reward to which GRPO's advantage belongs: the environment's, or 1 for the group's most frequent answer as in
-        `majority_vote`, with which ETTRL combines it."""
+        `majority_vote`, with which ETTRL combines it; the metrics are then those of `majority_vote` too."""
 
     settings: Settings
     needs = frozenset({"entropies"})
+    metrics = MajorityVote.metrics
     source = "ETTRL, entropy-based advantage reshaping, arXiv 2508.11356"
 
     @classmethod
@@ -36,9 +35,14 @@ class Ear(Credit):
         if settings.labels == "majority":
             MajorityVote.check(settings, recipe)
 
+    @classmethod
+    def reads_rewards(cls, settings: Any) -> bool:
+        return settings.labels == "reward"
+
     def assign(self, batch: CreditBatch) -> None:
-        rewards_N = batch.rewards_N
+        normalised = Grpo(self.settings).normalised
         if self.settings.labels == "majority":
-            rewards_N = batch.over_groups(agreement, np.array(batch.answers_N))
-        advantages_N = batch.over_groups(Grpo(self.settings).normalised, rewards_N)
+            advantages_N = batch.over_roles(normalised, vote(batch))
+        else:
+            advantages_N = batch.over_groups(normalised, batch.rewards_N)
         batch.assign_members(advantages_N * batch.over_groups(certainty, mean_entropies(batch)))

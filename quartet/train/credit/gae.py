@@ -12,7 +12,7 @@ from quartet.train.value_credit import ValueCredit, ValueSettings
 
 
 class Gae(ValueCredit):
-    """Advantage: GAE over the trained tokens of a rollout, normalised over all trained tokens of the batch.
+    """Advantage: GAE over the trained tokens of a rollout, normalised over all tokens of the batch but those too old.
 
     The reward of a call is at its last token. Observations and tokens that are not trained are not steps, so credit
     does not decay across them. The return of a token, which the loss term `value` fits, is its advantage before the

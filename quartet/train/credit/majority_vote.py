@@ -7,7 +7,6 @@ import numpy as np
 
 from quartet.config import Recipe
 from quartet.errors import ConfigError
-from quartet.registry import find
 from quartet.train.baseline import normalised
 from quartet.train.credit.base import Credit
 from quartet.train.credit_batch import CreditBatch
@@ -17,29 +16,38 @@ class MajorityVote(Credit):
     """GRPO's advantage, with the reward 1 for members with the group's most frequent answer and 0 for the others.
 
     The answer is the last action, which `env.answer` selects in a data set. Members without an answer do not vote; the
-    first of equally frequent answers wins. The environment's rewards only measure how often the labels are right.
+    first of equally frequent answers wins. Members of a group in different roles vote, and are compared, separately.
+    The environment's rewards only measure how often the labels are right.
     """
 
-    reads_rewards = False
     source = "TTRL, arXiv 2504.16084, section 2.2; released reward manager"
     metrics = {
-        "train/vote_share": "1: mean share of a group's members that have the majority's answer",
+        "train/vote_share": "1: mean share of a group's members, in each role, that have the majority's answer",
         "train/vote_reward": "1: mean reward of these members: the accuracy of the labels, if it is correctness",
     }
 
     @classmethod
     def check(cls, settings: Any, recipe: Recipe) -> None:
-        parts: dict[str, Any] = {choice.name: find("filter", choice.name) for choice in recipe.filters}
-        reading = [name for name, part in parts.items() if part.reads_rewards]
-        if "mixed_outcome" in reading or (reading and recipe.env.settings.get("reward") == []):
-            what = f"the filter {reading[0]} drops groups by rewards, which the credit majority_vote does not read"
+        super().check(settings, recipe)
+        if any(choice.name == "mixed_outcome" for choice in recipe.filters):
+            what = "the filter mixed_outcome drops groups by rewards, which a vote does not read"
             raise ConfigError(what, "set filters = []")
 
+    @classmethod
+    def reads_rewards(cls, settings: Any) -> bool:
+        return False
+
     def assign(self, batch: CreditBatch) -> None:
-        agreement_N = batch.over_groups(agreement, np.array(batch.answers_N))
-        batch.assign_members(batch.over_groups(lambda agreement_K: normalised(agreement_K, 1e-6), agreement_N))
-        batch.metrics["vote_share"] = float(agreement_N.mean())
-        batch.metrics["vote_reward"] = float(batch.rewards_N @ agreement_N / max(1.0, agreement_N.sum()))
+        batch.assign_members(batch.over_roles(lambda votes_K: normalised(votes_K, 1e-6), vote(batch)))
+
+
+def vote(batch: CreditBatch) -> np.ndarray:
+    """Return `[N]`: 1 for members with the most frequent answer of their group and role, and 0 for the others. Record
+    the metrics of `MajorityVote`."""
+    agreement_N = batch.over_roles(agreement, np.array(batch.answers_N))
+    batch.metrics["vote_share"] = float(agreement_N.mean())
+    batch.metrics["vote_reward"] = float(batch.rewards_N @ agreement_N / max(1.0, agreement_N.sum()))
+    return agreement_N
 
 
 def agreement(answers_K: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from quartet.train.credit_batch import CreditBatch, to_come
 
 
 class ReinforcePlusPlus(Credit):
-    """Advantage: the discounted return of each token, normalised over all trained tokens of the batch.
+    """Advantage: the discounted return of each token, normalised over all tokens of the batch but those too old.
 
     A token's reward is that of its call, at the call's last token, minus `kl_coefficient` * (log pi - log
     pi_reference), with the recorded log pi. Tokens that are not trained do not count as steps of the discount. Groups

@@ -6,11 +6,11 @@ from quartet.train.credit_batch import CreditBatch
 
 
 class ReinforcePlusPlusBaseline(Credit):
-    """Advantage: reward - group mean, normalised over all trained tokens of the batch; ProRL and BroRL use it too.
+    """Advantage: reward - group mean, normalised over all tokens of the batch but those too old.
 
     A rollout weighs in the mean and the standard deviation of the batch by its number of trained tokens. In a group of
     one, or with equal rewards, the value is 0 before the batch's mean is subtracted. The paper also adds a KL term to
-    the loss (`loss.terms`).
+    the loss (`loss.terms`). ProRL and BroRL use this advantage too.
     """
 
     source = "REINFORCE++, arXiv 2501.03262, the variant with a baseline"

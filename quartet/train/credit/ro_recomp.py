@@ -31,7 +31,8 @@ class RoRecomp(Credit):
         compensation: Fraction = 0.5
         """Probability that a batch also trains the members without priority."""
         length: Literal["calls", "tokens"] = "calls"
-        """Length of a rollout: its calls of the model, or its sampled tokens."""
+        """Length of a rollout: its calls of the model, or its sampled tokens. Both count what a forked rollout shares
+        with its parent, and tokens that are too old to be trained."""
 
     settings: Settings
     metrics = {"train/priority_fraction": "1: share of members that are trained by `ro_recomp`"}
@@ -41,7 +42,7 @@ class RoRecomp(Credit):
         batch.assign_members(batch.over_groups(Grpo(self.settings).normalised, batch.rewards_N))
         lengths_N = batch.num_calls_N
         if self.settings.length == "tokens":
-            lengths_N = np.bincount(batch.members_T, minlength=len(batch.rewards_N))
+            lengths_N = batch.num_tokens_N
         draw = random.Random(str(sorted(batch.rollout_ids_N.tolist())))  # a repeated train step draws the same
         kept_N = np.ones(len(batch.rewards_N))
         if draw.random() >= self.settings.compensation:

@@ -12,13 +12,13 @@ from quartet.train.value_credit import ValueCredit, ValueSettings
 
 
 class VlDac(ValueCredit):
-    """Advantage: GAE over the calls of a rollout, normalised over all calls of the batch; equal within a call.
+    """Advantage: GAE over the calls of a rollout, normalised over all steps of the batch; equal within a call.
 
     The value of a call is the value before its first trained token, which depends on the observation and on nothing of
     the response. Discount and trace count calls, so a long response does not decay the signal. The first trained token
     of a call has the call's return; the others have none (NaN), so the loss term `value` does not train them. Calls
-    without a trained token are not steps; their rewards count for the previous step. The value after the last call is
-    that of `gae`. Groups are not compared, so a group of one gives a gradient too.
+    whose tokens are all too old are not steps; their rewards count for the previous step. The value after the last call
+    is that of `gae`. Groups are not compared, so a group of one gives a gradient too.
     """
 
     class Settings(ValueSettings):

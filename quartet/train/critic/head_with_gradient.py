@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 class HeadWithGradient(Head):
     """The value head of `head`, with a gradient into the policy.
 
-    The policy's gradient, its norm and its bound then include the value loss, at the policy's learning rate.
+    The policy's gradient, its norm and its bound then include the value loss, at the policy's learning rate. With a
+    credit that gives few tokens a return (see `value`), this part of the gradient is as much smaller.
     """
 
     class Settings(Head.Settings):
         gradient_weight: PositiveFloat = 1.0
-        """Factor on the gradient into the policy; the head's own gradient stays as it is."""
+        """Factor on the gradient into the policy; the head's own gradient stays as it is. The weight of the
+        term `value` is a further factor."""
 
     settings: Settings
     source = "PPO, arXiv 1707.06347, equation 9, with shared parameters"

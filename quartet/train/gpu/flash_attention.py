@@ -8,15 +8,13 @@ from typing import Any
 
 import torch
 
-from quartet.errors import ConfigError
 from quartet.train.gpu.repeat import repeated
+from quartet.train.packing.plain_attention import require_plain
 from quartet.train.packing.segments import Segments
 
 MAX_HEAD_DIM = 256
 LEAST_CAPABILITY = (8, 0)
 """Compute capability from which on GPUs run PyTorch's FlashAttention: NVIDIA's Ampere."""
-UNSUPPORTED = ("dropout", "softcap", "s_aux", "sliding_window")
-"""Arguments of models whose attention differs from the one computed here."""
 
 
 def can_flash(head_dim: int, compute_dtype: torch.dtype, device: torch.device) -> bool:
@@ -42,11 +40,7 @@ def attend_flash(
     The causal mask is aligned at the ends: the last query of a tail attends to all tokens of its branch. Raises
     `ConfigError` for a model with another kind of attention.
     """
-    if other := [name for name in UNSUPPORTED if kwargs.get(name)]:
-        raise ConfigError(
-            f"{type(module).__name__} passes {other[0]} = {kwargs[other[0]]}, which the attention on a GPU lacks",
-            "set train.compute_dtype = 'float32', or train on the CPU",
-        )
+    require_plain(module, kwargs)
     q_LHd, k_LKd, v_LKd = (part[0].transpose(0, 1).bfloat16() for part in (query_1HLd, key_1KLd, value_1KLd))
     k_XKd, v_XKd = (repeated(part, segments.repeats) for part in (k_LKd, v_LKd))
     output_LHd, *_ = torch.ops.aten._flash_attention_forward(

@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from quartet.native.library import LANES, native_library
+from quartet.native.library import LANES, NUMBER, POINTER, REAL, native_library
 
 SOURCES = (Path(__file__).with_name("layer_ops.cpp"),)
-POINTER, NUMBER, REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
 
 def layer_kernels(rows: torch.Tensor) -> ctypes.CDLL | None:

@@ -7,11 +7,10 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
-from quartet.native.library import LANES, native_library
+from quartet.native.library import LANES, NUMBER, POINTER, native_library
 from quartet.train.packing.tree import Tree
 
 SOURCES = (Path(__file__).with_name("tree_attention.cpp"),)
-POINTER, NUMBER = ctypes.c_void_p, ctypes.c_int64
 KEYS = 32
 """Keys of which the kernel computes the scores together."""
 
@@ -52,6 +51,7 @@ def attend_tree(
     library: ctypes.CDLL, q_HLd: torch.Tensor, k_KLd: torch.Tensor, v_KLd: torch.Tensor, tree: Tree, scale: float
 ) -> torch.Tensor:
     """Return the attention outputs `[L, H, d]`. H: query heads, K: key-value heads."""
+    assert v_KLd.shape == k_KLd.shape and k_KLd.shape[1:] == q_HLd.shape[1:], "the kernel reads memory by these sizes"
     return _TreeAttention.apply(*map(_readable, (q_HLd, k_KLd, v_KLd)), library, tree, scale).transpose(0, 1)
 
 

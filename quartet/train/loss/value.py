@@ -15,8 +15,9 @@ class Value(LossTerm):
     """Half the mean of max((v - return)^2, (clip(v, v_old - clip, v_old + clip) - return)^2).
 
     A token without a return (NaN, see `vl_dac`) does not count, and the others keep their weights. The gradient is
-    therefore that of the mean over tokens with a return, times the sum of their weights. AdamW cancels this factor if
-    it is constant.
+    therefore that of the mean over tokens with a return, times the sum of their weights. AdamW cancels this factor in
+    the critic's own parameters if it is constant. It stays in the gradient that `head_with_gradient` adds to the
+    policy's.
     """
 
     class Settings(Section):

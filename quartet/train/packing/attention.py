@@ -18,6 +18,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from quartet.train.gpu.flash_attention import attend_flash, can_flash
 from quartet.train.kernel.tree_attention import attend_tree, tree_kernel
 from quartet.train.packing.microbatch import Microbatch
+from quartet.train.packing.plain_attention import require_plain
 from quartet.train.packing.segments import segments_of
 from quartet.train.packing.tree import Tree
 
@@ -38,10 +39,14 @@ def attend(
     tree: Tree,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Return the attention outputs `[1, L, H, d]`. H: query heads, K: key-value heads, L: columns of the row."""
+    """Return the attention outputs `[1, L, H, d]`. H: query heads, K: key-value heads, L: columns of the row.
+
+    The kernel needs values of the keys' size. Raises `ConfigError` for a model with another kind of attention.
+    """
+    require_plain(module, kwargs)
     head_dim, value_1KLd = query_1HLd.shape[3], value_1KLd.to(query_1HLd.dtype)  # which differ under autocast
     kernel = tree_kernel(head_dim, query_1HLd.dtype, query_1HLd.device)
-    if kernel is None or kwargs.get("dropout"):
+    if kernel is None or value_1KLd.shape[3] != head_dim:
         return _attend_gathered(module, (query_1HLd, key_1KLd, value_1KLd), tree, **kwargs), None
     scale = kwargs.get("scaling") or head_dim**-0.5
     return attend_tree(kernel, query_1HLd[0], key_1KLd[0], value_1KLd[0], tree, scale).unsqueeze(0), None

@@ -15,10 +15,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from quartet.errors import QuartetError
+from quartet.errors import LedgerError, QuartetError, SetupError
 from quartet.train.ranks.orders import End, Order
 
 Model = TypeVar("Model", bound=torch.nn.Module)
+OF_MACHINE = (LedgerError, SetupError)
+"""Errors that do not depend on the batch."""
 MET_BY_ALL = "all ranks raised an error here, before any of them exchanged data"
 """Note that is added to an error after which the ranks can continue together."""
 

@@ -21,7 +21,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from quartet.config import Recipe, Runtime
 from quartet.errors import ConfigError, QuartetError
 from quartet.policy.kind.find import vision_kind
-from quartet.train.ranks.base import MET_BY_ALL, Model, RankLostError, Ranks
+from quartet.train.ranks.base import MET_BY_ALL, OF_MACHINE, Model, RankLostError, Ranks
 from quartet.train.ranks.orders import End, Order
 from quartet.train.ranks.rendezvous import join
 from quartet.train.step import NonFiniteError
@@ -35,8 +35,8 @@ MARGIN_SECONDS = 10.0
 """Time beyond the ledger's timeout for which the other ranks wait for rank 0 in an exchange."""
 LOST = ("connect", "timed out", "timeout", "socket", "broken pipe")
 """Parts of the texts of gloo's errors that report a lost or silent rank, in lower case."""
-ERROR = "quartet_error"
-"""Key of the ranks' store under which a rank leaves the error that it ends with."""
+ERROR, MACHINE_ERROR = "quartet_error", "quartet_machine_error"
+"""Keys of the ranks' store under which a rank leaves the error that it ends with; the second for `OF_MACHINE`."""
 
 
 class Timeouts(NamedTuple):
@@ -145,7 +145,8 @@ class ShardingRanks(Ranks):
     def _in_step(self) -> Iterator[None]:
         """Mark the ranks as broken if the block raises an error that the others may not have raised.
 
-        A lost connection becomes the error of the rank that left one behind, or `RankLostError`.
+        A lost connection becomes the error that the lost rank left behind. It is a `RankLostError` if the rank left
+        none, or one that does not depend on the batch.
         """
         try:
             yield
@@ -160,12 +161,14 @@ class ShardingRanks(Ranks):
 
     def _leave(self, error: Exception) -> None:
         with suppress(RuntimeError):  # the store ended with rank 0
-            self._store.set(ERROR, f"{self.named(self.rank)} failed: {type(error).__name__}: {error}")
+            key = MACHINE_ERROR if isinstance(error, OF_MACHINE) else ERROR
+            self._store.set(key, f"{self.named(self.rank)} failed: {type(error).__name__}: {error}")
 
     def _reason(self, error: Exception) -> QuartetError:
         with suppress(RuntimeError):
-            if self._store.check([ERROR]):
-                return QuartetError(self._store.get(ERROR).decode(errors="replace"))
+            for key, kind in ((MACHINE_ERROR, RankLostError), (ERROR, QuartetError)):
+                if self._store.check([key]):
+                    return kind(self._store.get(key).decode(errors="replace"))
         return RankLostError(
             f"{self.named(self.rank)} lost the connection to another rank: {str(error)[:200]}",
             "see the logs of the other ranks: one was killed, for example by a lack of memory, or hangs; if one needs "
