@@ -27,6 +27,7 @@ def test_demonstrations_are_the_experts_turns(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert "2 of 2 attempts succeeded" in result.output
     chats = [json.loads(line) for line in (tmp_path / "start.jsonl").read_text().splitlines()]
+    assert [(chat["seed"], chat["turn"]) for chat in chats] == [(seed, turn) for seed in (0, 1) for turn in (0, 1, 2)]
     prompts, actions = zip(*([message["content"] for message in chat["messages"]] for chat in chats), strict=True)
     assert [action.split(" ")[0] for action in actions] == ["click", "key", "done"] * 2
     assert "\nwindow user [1] active\n" in prompts[0]

@@ -1,4 +1,4 @@
-"""Command that writes the actions of the desktop's experts as chat-format JSONL, for a cold start.
+"""Command that writes the actions of the desktop's experts as chat-format JSONL, for a cold start and the success pool.
 
 python -m recipes.desktop.demonstrate --output runs/desktop.jsonl
 """
@@ -63,7 +63,8 @@ async def _attempt(environment: Environment, pool: EnvPool, task: Task) -> list[
         while True:
             action = expert(observation)
             prompt = {"role": "user", "content": turn_text(observation, actions)}
-            chats.append({"messages": [prompt, {"role": "assistant", "content": action}], "family": task.family})
+            messages = [prompt, {"role": "assistant", "content": action}]
+            chats.append({"messages": messages, "family": task.family, "seed": task.seed, "turn": len(chats)})
             actions.append(action)
             result = await session.step(action)
             if result.terminated or result.truncated:
