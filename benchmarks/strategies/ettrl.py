@@ -12,7 +12,7 @@ from benchmarks.learning_experiments.table import TablePolicy
 from benchmarks.strategies.base import higher
 from benchmarks.strategies.contrast import train_on_contrast
 from benchmarks.strategies.table import Manager, Pages, TableStrategy, draws_of
-from quartet.train.credit.majority_vote import agreement
+from quartet.train.votes import agreement
 from quartet.types import GroupMember, TakenAction, Trajectory
 
 TASKS, TURNS = 24, 6

@@ -26,7 +26,7 @@ from .lessons import prepare, start_from_white
 
 HERE = Path(__file__).parent
 STEPS, BATCH_SIZE, LEARNING_RATE = 800, 32, 2e-3
-"""With 1,600 steps the policy already solves five families; with 800 there is more to learn by reinforcement."""
+"""With 1,600 steps the policy already solves four families; with 800 there is more to learn by reinforcement."""
 SECOND_TURN_SHARE = 0.3
 """Share of the second turns that are imitated. They are a click on a button that never moves, so a few are enough."""
 SIZES: dict[str, Any] = {

@@ -8,7 +8,7 @@ from tiny_batches import make_batch
 
 from quartet.errors import ConfigError
 from quartet.recipe.file import parse_recipe
-from quartet.train.credit.majority_vote import agreement
+from quartet.train.votes import agreement
 from quartet.types import TakenAction, Text, Trajectory
 
 MAJORITY_EAR = {"name": "ear", "labels": "majority"}

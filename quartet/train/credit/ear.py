@@ -6,8 +6,9 @@ from quartet.config import Recipe
 from quartet.train.certainty import certainty, mean_entropies
 from quartet.train.credit.base import Credit
 from quartet.train.credit.grpo import Grpo
-from quartet.train.credit.majority_vote import MajorityVote, vote
+from quartet.train.credit.majority_vote import MajorityVote
 from quartet.train.credit_batch import CreditBatch
+from quartet.train.votes import vote
 
 
 class Ear(Credit):

@@ -40,9 +40,7 @@ class RoRecomp(Credit):
 
     def assign(self, batch: CreditBatch) -> None:
         batch.assign_members(batch.over_groups(Grpo(self.settings).normalised, batch.rewards_N))
-        lengths_N = batch.num_calls_N
-        if self.settings.length == "tokens":
-            lengths_N = batch.num_tokens_N
+        lengths_N = batch.num_tokens_N if self.settings.length == "tokens" else batch.num_calls_N
         draw = random.Random(str(sorted(batch.rollout_ids_N.tolist())))  # a repeated train step draws the same
         kept_N = np.ones(len(batch.rewards_N))
         if draw.random() >= self.settings.compensation:
