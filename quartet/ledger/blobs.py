@@ -174,11 +174,16 @@ class BlobStore:
         A deletion of files is not undone if the transaction fails. So its beginning is committed first, and until a
         deletion has ended, `write_shared` looks for every file.
         """
-        with self._database.write() as connection:
-            write_value(connection, DELETIONS, self.deletions_in(connection) | 1)
-        with self._database.write() as connection:
-            yield connection
-            write_value(connection, DELETIONS, (self.deletions_in(connection) | 1) + 1)
+        begun = False
+        while not begun:
+            with self._database.write() as connection:
+                write_value(connection, DELETIONS, self.deletions_in(connection) | 1)
+            with self._database.write() as connection:
+                count = self.deletions_in(connection)
+                begun = count % 2 == 1  # otherwise another process has ended its deletion meanwhile
+                if begun:
+                    yield connection
+                    write_value(connection, DELETIONS, count + 1)
 
     def delete(self, connection: Connection, digests: Iterable[str]) -> None:
         """Delete blobs from the database or their files, in the transaction of `deletion`; missing ones are ignored."""

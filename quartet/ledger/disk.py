@@ -84,18 +84,19 @@ class Disk:
         after: int,
         limit: int,
         *,
+        up_to: int,
         created_before: float | None,
         version_below: int | None,
         checkpoint_step: int,
     ) -> tuple[int, int]:
         """Delete the records and pictures of old rollouts whose groups are final; their rows stay, without a blob.
 
-        Reads the oldest `limit` trajectories with an id above `after`. A rollout is old if it was created before
-        `created_before` (Unix seconds), or if it has no token of version `version_below` or newer. Demonstrations,
-        entries of the success pool, stored members of groups to be trained, and trajectories trained after train step
-        `checkpoint_step` are kept. The files of large records are left to `collect_garbage`, and their bytes remain
-        counted. Returns the deleted bytes and the id up to which all rows are old; passing that id as the next `after`
-        reads each row once.
+        Reads the oldest `limit` trajectories with an id above `after`, up to `up_to`. A rollout is old if it was
+        created before `created_before` (Unix seconds), or if it has no token of version `version_below` or newer.
+        Demonstrations, entries of the success pool, stored members of groups to be trained, and trajectories trained
+        after train step `checkpoint_step` are kept. The files of large records are left to `collect_garbage`, and their
+        bytes remain counted. Returns the deleted bytes and the id up to which all rows are old; passing that id as the
+        next `after` reads each row once.
         """
         page = (
             sa.select(
@@ -104,7 +105,7 @@ class Disk:
                 is_needed(checkpoint_step).label("needed"),
             )
             .join(groups, trajectories.c.group_id == groups.c.id)
-            .where(trajectories.c.id > after)
+            .where(trajectories.c.id > after, trajectories.c.id <= up_to)
             .order_by(trajectories.c.id)
             .limit(limit)
         )

@@ -73,6 +73,7 @@ class Retention:
             freed, old_to = self._ledger.disk.drop_records(
                 self._old_to,
                 _ROLLOUTS_PER_STEP,
+                up_to=self._counted_to,
                 created_before=None if age is None else self._clock() - age,
                 version_below=None
                 if versions is None
@@ -106,7 +107,8 @@ class Retention:
             if not dropped:
                 return (
                     f"{STOPPED_BY_DISK}blobs take {total / 1e6:.0f} MB, more than disk.max_blob_megabytes = "
-                    f"{self._disk.max_blob_megabytes}, and no pictures are left to delete: raise the limit and resume"
+                    f"{self._disk.max_blob_megabytes}, and no pictures are left to delete: raise the limit, or delete "
+                    "the files of old records with `quartet ledger gc`, and resume"
                 )
             self.blob_bytes -= freed
         return None

@@ -7,7 +7,7 @@ from msgspec import Struct
 from sqlalchemy import Connection
 
 from quartet.ledger import Ledger
-from quartet.ledger.schema import FRESH, REPLAY, TrajectoryKind, batches, groups, rollouts, trajectories, uses
+from quartet.ledger.schema import FRESH, IS_FINAL, REPLAY, TrajectoryKind, batches, groups, rollouts, trajectories, uses
 from quartet.types import BatchState, GroupState, Purpose, RolloutState, Status
 
 _TRAINED = (
@@ -33,7 +33,6 @@ _REPORTED = sa.select(
         }.items()
     )
 ).where(batches.c.state == BatchState.COMMITTED)
-_FINAL = trajectories.alias("final")
 _SUMMED = ("turns", "prompt_tokens", "response_tokens")
 
 
@@ -115,24 +114,25 @@ def _histogram(connection: Connection, column: sa.Column[Any], condition: sa.Col
 def _lost(connection: Connection) -> int:
     """Count rollouts and trajectories that are in no state of the state machines. Each query covers one kind of loss.
 
-    Conditions are EXISTS, since PostgreSQL reads a long list of NOT IN once per row.
+    What is missing is found by outer joins: PostgreSQL reads a long list of NOT IN once per row, and SQLite the tables
+    of NOT EXISTS.
     """
-    final = sa.select(_FINAL.c.id).where(_FINAL.c.rollout_id == rollouts.c.id, _FINAL.c.kind == TrajectoryKind.FINAL)
-    finished_without_record = sa.select(rollouts.c.id).where(
-        rollouts.c.state == RolloutState.FINISHED, rollouts.c.status != Status.CANCELLED, ~final.exists()
+    final = sa.select(trajectories.c.rollout_id).where(IS_FINAL).distinct().subquery()
+    finished_without_record = (
+        sa.select(rollouts.c.id)
+        .outerjoin(final, final.c.rollout_id == rollouts.c.id)
+        .where(rollouts.c.state == RolloutState.FINISHED, rollouts.c.status != Status.CANCELLED)
+        .where(final.c.rollout_id.is_(None))
     )
     countable = (
         sa.select(trajectories.c.id)
         .join(groups, trajectories.c.group_id == groups.c.id)
         .where(trajectories.c.counted, trajectories.c.excluded == "", groups.c.purpose == Purpose.TRAIN)
     )
-    trained = (
-        sa.select(uses.c.id)
-        .join(batches, uses.c.batch_id == batches.c.id)
-        .where(uses.c.trajectory_id == trajectories.c.id, uses.c.role == FRESH)
-        .where(batches.c.state == BatchState.COMMITTED)
+    trained = _TRAINED.subquery()
+    skipped_in_training = countable.outerjoin(trained, trained.c.id == trajectories.c.id).where(
+        groups.c.state == GroupState.TRAINED, trained.c.id.is_(None)
     )
-    skipped_in_training = countable.where(groups.c.state == GroupState.TRAINED, ~trained.exists())
     dropped_without_reason = countable.where(groups.c.state == GroupState.DROPPED, groups.c.reason == "")
     live_batch = sa.select(batches.c.id).where(batches.c.state == BatchState.CLAIMED)
     stranded = countable.where(

@@ -160,8 +160,9 @@ def open_or_create(recipe: Recipe, run_dir: Path) -> Ledger:
 
 
 def _refuse_remains(run_dir: Path) -> None:
-    for folder in (policies_root(run_dir), checkpoints_root(run_dir)):
-        if folder.is_dir() and any(folder.iterdir()):
+    policies, checkpoints = policies_root(run_dir), checkpoints_root(run_dir)
+    for folder, name in ((policies, "v[0-9]*"), (checkpoints, "step_*")):
+        if any(folder.glob(name)) or any(folder.glob(f"*/{name}")):  # one folder per policy, if several are trained
             raise LedgerError(
                 f"{run_dir} has trained policies or checkpoints ({folder.name}/), but its ledger is missing or empty",
                 "restore the ledger from a backup, start over with --fresh, or start a new run from the newest policy "

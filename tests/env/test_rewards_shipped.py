@@ -58,6 +58,7 @@ def test_answers_are_extracted(how, response, answer):
         ("```python\nprint('```')\n```", "print('```')\n"),
         ("````\n```\n[1]\n```\n````", "```\n[1]\n```\n"),
         ("```\n```", ""),
+        ("No ``` needed, but:\n```json\n[1]\n```", "[1]\n"),
     ],
 )
 def test_the_last_block_of_code_is_the_answer(response, code):

@@ -1,5 +1,6 @@
 """Ticks, claims and appends read no table as a whole, and read as much in a large run as in a small one."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ from benchmarks.bulk_load import load, queue_evaluation
 from benchmarks.database_work import Work, explained_url, recorded
 from benchmarks.ledger_cycle import cycle, managed
 from quartet.ledger import Ledger
+from quartet.report.totals import run_totals
+from tests.ledger.samples import on_sqlite
 
 SMALL, LARGE = 10_240, 20_480
 """Numbers of rows. In the small run, too, control finds as many groups and successes of a family as it ever reads."""
@@ -20,6 +23,19 @@ MORE_PAGES = 8
 def sweeping(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every tick check the disk budget, and not one in ten seconds."""
     monkeypatch.setattr("quartet.manager.manager.SWEEP_SECONDS", 0.0)
+
+
+@on_sqlite
+def test_totals_take_time_in_proportion_to_the_run(tmp_path, url):
+    instructions = []
+    for size in (2_000, 4_000):
+        with recorded() as work, closing(Ledger.create(tmp_path / str(size), url=url)) as ledger:
+            ledger.policies.register_initial("policies/v000000")
+            load(ledger, size, record_bytes=16)
+            work.begin()
+            assert run_totals(ledger).lost == 0
+            instructions.append(work.instructions)
+    assert instructions[1] < 2.5 * instructions[0]
 
 
 def work_of_a_cycle(run_dir: Path, url: str, *, trained: int, live: int) -> Work:

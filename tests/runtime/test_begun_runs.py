@@ -35,10 +35,10 @@ def test_a_run_that_was_killed_at_its_very_start_begins_anew(tmp_path: Path, lef
         ledger.close()
 
 
-@pytest.mark.parametrize("folder", ["policies", "trainer"])
+@pytest.mark.parametrize("folder", ["policies/v000001_batch_000001", "trainer/player/step_000010_batch_000010"])
 @pytest.mark.parametrize("left", [None, no_bytes, no_tables])
 def test_a_ledger_that_was_lost_is_not_replaced_by_a_new_one(tmp_path: Path, left, folder: str) -> None:
-    (tmp_path / folder / "step_000010_batch_000010").mkdir(parents=True)
+    (tmp_path / folder).mkdir(parents=True)
     if left:
         left(tmp_path)
     with pytest.raises(LedgerError, match="its ledger is missing or empty"):

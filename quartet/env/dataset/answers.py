@@ -10,12 +10,12 @@ NUMBER = re.compile(
 )
 BLOCK = re.compile(
     r"^[ \t]*+```(?P<line>[^`\n]++)```[ \t\r]*+$"
-    r"|(?<![^\s:])(?P<fence>`{3,}+)[^`\n]*+\n(?P<code>.*?)"
+    r"|(?:^[ \t]*+|(?<=[\s:])(?=`{3,}[\w+-]*+[ \t\r]*+\n))(?P<fence>`{3,}+)[^`\n]*+\n(?P<code>.*?)"
     r"(?:(?P<end>^[ \t]*+(?P=fence)(?!\w)|(?P=fence)[ \t\r]*+$)|\Z)",
     re.MULTILINE | re.DOTALL,
 )
-"""Block of code of a Markdown text, on a line of its own or of several lines; `end` is missing if it is cut off. Three
-backticks within a line are no fence."""
+"""Block of code of a Markdown text, on a line of its own or of several lines; `end` is missing if it is cut off. Within
+a line, backticks after a space or colon begin a block if at most the name of a language follows them."""
 
 
 def last_number(text: str) -> str:
@@ -46,7 +46,7 @@ def last_boxed(text: str) -> str:
 def unfenced(text: str) -> str:
     r"""Return the content of the last block of code of a Markdown text; the whole text if it has none.
 
-    A block that is cut off at the end of the text counts only if no other block is in it.
+    A block that is cut off at the end of the text counts only if the text has no other block.
 
     >>> unfenced('Here is ```{}```:\n```json\n{"a": 1}```')
     '{"a": 1}'
