@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
-import sqlalchemy as sa
 from msgspec.structs import replace
 from sqlalchemy import Connection
 
-from quartet.ledger.blobs import BLOBS_PER_QUERY, Blob, BlobStore, DamagedBlobError
+from quartet.ledger.blobs import Blob, BlobStore, DamagedBlobError
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import HAS_BEGINNING, rollouts
 from quartet.types import Beginning, Call, FinishReason, Fork, RolloutLease, Root, TokenColumns
@@ -77,15 +76,7 @@ def read_beginning(blobs: BlobStore, digest: str) -> Beginning:
 
 def delete_unused(db: RunDatabase, digests: set[str]) -> int:
     """Delete the beginnings that no rollout refers to, in transactions of their own; return their number."""
-    deleted, ordered = 0, sorted(digests)
-    for first in range(0, len(ordered), BLOBS_PER_QUERY):
-        page = set(ordered[first : first + BLOBS_PER_QUERY])
-        with db.store.blobs.deletion() as connection:
-            query = sa.select(rollouts.c.beginning).where(HAS_BEGINNING, rollouts.c.beginning.in_(page))
-            unreferenced = page - set(connection.execute(query).scalars())
-            db.store.blobs.delete(connection, unreferenced)
-        deleted += len(unreferenced)
-    return deleted
+    return len(db.store.blobs.delete_unreferenced(digests, rollouts.c.beginning, HAS_BEGINNING))
 
 
 def discard(db: RunDatabase, children: Iterable[Child | Root]) -> None:

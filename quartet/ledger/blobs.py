@@ -30,7 +30,7 @@ damaged, because a corrupt header could otherwise request any amount of memory."
 LARGEST_IN_DATABASE_BYTES = 64 * 1024
 """Size limit after compression. SQLite reads and writes blobs up to about this size faster than separate files."""
 _LEVEL = 3
-BLOBS_PER_QUERY = 500
+_BLOBS_PER_QUERY = 500
 """Number of digests in one query, which is below every database's limit on the parameters of a statement."""
 _ROW = {"digest": sa.bindparam("digest"), "data": sa.bindparam("data")}
 _ONE = sa.literal_column("1")
@@ -151,8 +151,8 @@ class BlobStore:
         wanted = list(dict.fromkeys(digests))
         compressed: dict[str, bytes] = {}
         with self._database.read() as connection:
-            for first in range(0, len(wanted), BLOBS_PER_QUERY):
-                page = [bytes.fromhex(digest) for digest in wanted[first : first + BLOBS_PER_QUERY]]
+            for first in range(0, len(wanted), _BLOBS_PER_QUERY):
+                page = [bytes.fromhex(digest) for digest in wanted[first : first + _BLOBS_PER_QUERY]]
                 rows = connection.execute(sa.select(blobs.c.digest, blobs.c.data).where(blobs.c.digest.in_(page)))
                 compressed |= {row.digest.hex(): row.data for row in rows}
         return {digest: self._open(digest, compressed.get(digest)) for digest in wanted}
@@ -184,6 +184,23 @@ class BlobStore:
                 if begun:
                     yield connection
                     write_value(connection, DELETIONS, count + 1)
+
+    def delete_unreferenced(
+        self, digests: Iterable[str], column: sa.Column[str], *conditions: sa.ColumnElement[bool]
+    ) -> set[str]:
+        """Delete those of these blobs that no row names in `column`, some per transaction, and return them.
+
+        `conditions` on the rows let the database use an index.
+        """
+        deleted, ordered = set[str](), list(digests)
+        for first in range(0, len(ordered), _BLOBS_PER_QUERY):
+            page = ordered[first : first + _BLOBS_PER_QUERY]
+            with self.deletion() as connection:
+                named = connection.execute(sa.select(column).where(*conditions, column.in_(page)).distinct()).scalars()
+                unreferenced = set(page).difference(named)
+                self.delete(connection, unreferenced)
+            deleted |= unreferenced
+        return deleted
 
     def delete(self, connection: Connection, digests: Iterable[str]) -> None:
         """Delete blobs from the database or their files, in the transaction of `deletion`; missing ones are ignored."""

@@ -7,7 +7,6 @@ transaction. A crash in between leaves an unreferenced blob for `Disk.collect_ga
 import sqlalchemy as sa
 
 from quartet.ledger.beginnings import delete_unused
-from quartet.ledger.blobs import BLOBS_PER_QUERY
 from quartet.ledger.pictures import drop_references, is_needed, is_over, picture_bytes
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import HAS_BEGINNING, blobs, groups, pictures, rollouts, trajectories
@@ -167,12 +166,4 @@ class Disk:
         No other write runs during this transaction, so no new reference can appear before the deletion. A trajectory
         that is stored later writes its blobs again (`TrajectoryStore.write_pictures`).
         """
-        freed, digests = 0, list(sizes)
-        for first in range(0, len(digests), BLOBS_PER_QUERY):
-            page = digests[first : first + BLOBS_PER_QUERY]
-            with self._db.store.blobs.deletion() as connection:
-                query = sa.select(pictures.c.digest).where(pictures.c.digest.in_(page)).distinct()
-                unreferenced = set(page) - set(connection.execute(query).scalars())
-                self._db.store.blobs.delete(connection, unreferenced)
-            freed += sum(sizes[digest] for digest in unreferenced)
-        return freed
+        return sum(sizes[digest] for digest in self._db.store.blobs.delete_unreferenced(sizes, pictures.c.digest))

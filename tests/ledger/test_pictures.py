@@ -14,7 +14,7 @@ from quartet.crash_points import VARIABLE
 from quartet.exchange.export import export
 from quartet.exchange.jsonl import read_jsonl
 from quartet.exchange.stored import Selection
-from quartet.ledger import disk
+from quartet.ledger import blobs
 from quartet.ledger.blob_files import LocalBlobFiles
 from quartet.ledger.blobs import LARGEST_IN_DATABASE_BYTES
 from quartet.ledger.pictures import pictures_of
@@ -146,7 +146,7 @@ def test_a_picture_whose_deletion_was_interrupted_is_written_anew(ledger):
 
 
 def test_more_pictures_are_deleted_than_one_query_may_name(ledger, monkeypatch):
-    monkeypatch.setattr(disk, "BLOBS_PER_QUERY", 2)
+    monkeypatch.setattr(blobs, "_BLOBS_PER_QUERY", 2)
     lease = claimed(ledger)
     ledger.trajectories.append(lease, saw(lease, *(LARGE + bytes([number]) for number in range(5))), 3)
     ledger.groups.close(1)
