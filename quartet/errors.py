@@ -11,9 +11,12 @@ class QuartetError(Exception):
     """Exit status of a command that the error ends."""
 
     def __init__(self, what: str, advice: str = "") -> None:
-        super().__init__(what if not advice else f"{what}\n  -> {advice}")
+        super().__init__(what, advice)
         self.what = what
         self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.what}\n  -> {self.advice}" if self.advice else self.what
 
 
 class ConfigError(QuartetError):

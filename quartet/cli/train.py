@@ -2,8 +2,8 @@
 
 import json
 import sys
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import click
 
 from quartet.cli.parameters import JSON, RECIPE, SET
 from quartet.config import Choice, Recipe
-from quartet.errors import ConfigError
+from quartet.errors import ConfigError, QuartetError
 from quartet.recipe.file import load_recipe
 from quartet.terminal.say import say
 
@@ -62,7 +62,10 @@ def command(
 
         _show_placement(resolved)
         served = _view(view, as_json)
-        summary = run_recipe(resolved, run_dir, resume=resume, fresh=fresh, quiet=as_json, view=served)
+        if served == "none" and not as_json:
+            say(f"to watch the run: quartet view {run_dir}", err=True)
+        with _whole_commands(run_dir):
+            summary = run_recipe(resolved, run_dir, resume=resume, fresh=fresh, quiet=as_json, view=served)
     if as_json:
         say(json.dumps(summary))
         return
@@ -74,6 +77,23 @@ def command(
     console.print(summary_table(summary))
     console.print(f"summary  {run_dir / 'summary.json'}\npicture  {draw_run(run_dir, summary)}")
     console.print(f"next     quartet view {run_dir}", soft_wrap=True)
+
+
+@contextmanager
+def _whole_commands(run_dir: Path) -> Iterator[None]:
+    """Replace `with --resume` in an error's advice by the whole command."""
+    try:
+        yield
+    except QuartetError as error:
+        error.advice = error.advice.replace("with --resume", f"with `{_resuming(run_dir)}`")
+        raise
+
+
+def _resuming(run_dir: Path) -> str:
+    """Return the command that resumes the run with its stored settings."""
+    from quartet.run.run_dir import CONFIG
+
+    return f"quartet train {run_dir / CONFIG} --run-dir {run_dir} --resume"
 
 
 def _view(asked: bool | None, quiet: bool) -> "View":
@@ -131,15 +151,14 @@ def _note_changes(recipe: Recipe, overrides: Sequence[str], run_dir: Path) -> No
     Raise `ConfigError` as the run would.
     """
     from quartet.recipe.file import changed_settings
-    from quartet.run.run_dir import CONFIG, check_run_dir, stored_recipe
+    from quartet.run.run_dir import check_run_dir, stored_recipe
 
     check_run_dir(recipe, run_dir, resume=True)
     given = tuple(override.partition("=")[0].strip().removesuffix(".name") for override in overrides)
     changed = changed_settings(stored_recipe(run_dir), recipe)
     if changed := [name for name in changed if not any(f"{name}.".startswith(f"{one}.") for one in given)]:
         say(f"note: these settings are not those of the run before: {', '.join(changed)}", fg="yellow", err=True)
-        again = f"`quartet train {run_dir / CONFIG} --run-dir {run_dir} --resume`"
-        say(f"  -> to keep its settings, use {again}", fg="yellow", err=True)
+        say(f"  -> to keep its settings, use `{_resuming(run_dir)}`", fg="yellow", err=True)
 
 
 def _note_kept(recipe: Recipe, run_dir: Path, resume: bool) -> None:

@@ -79,7 +79,9 @@ def shows_the_error_everywhere(tmp_path: Path, ended: Ended) -> None:
         "error: 7 rollouts in a row ended as error_env with the same error: Odd.step raised ValueError" in ended.stderr
     )
     assert place in ended.stderr and 'raise ValueError(f"no door {id(self)}")' in ended.stderr
-    assert "-> fix it and continue with --resume" in ended.stderr and "closed the connection" not in ended.stderr
+    again = "-> fix it and continue with `quartet train run/config.toml --run-dir run --resume`"
+    assert again in ended.stderr and "to watch the run: quartet view run" in ended.stderr
+    assert "closed the connection" not in ended.stderr
     ledger = Ledger.view(tmp_path / "run")
     stored = run_totals(ledger).attempts
     with ledger.read() as connection:  # what was at work when the run stopped may have ended otherwise
