@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -91,9 +92,17 @@ class FollowedRun:
 
 
 def _read_cursor(file: Path) -> Cursor:
-    """Return a stored cursor; in files of Quartet 0.1 it is only the read positions."""
-    fields = msgspec.json.decode(file.read_bytes())
-    return msgspec.convert(fields if "places" in fields else {"places": fields}, Cursor)
+    """Return a stored cursor; in files of Quartet 0.1 it is only the read positions.
+
+    Raise `SetupError` if the file is damaged.
+    """
+    try:
+        fields = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+        return msgspec.convert(fields if "places" in fields else {"places": fields}, Cursor)
+    except msgspec.DecodeError as error:
+        raise SetupError(
+            f"{file}, the sink's read position, is damaged: {error}", "delete it to send all records again"
+        ) from error
 
 
 async def _pause(stop: asyncio.Event) -> None:

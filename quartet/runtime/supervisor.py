@@ -45,8 +45,8 @@ SINK_STOP_SECONDS = 1.5
 """Minimum time for sinks, which stop last, to export the last records of the other modules."""
 TICK_SECONDS = 0.2
 MOST_IDENTICAL_FAULTS = 3
-"""Number of consecutive deaths of a module by the same exception, each soon after its start, after which the run
-ends."""
+"""Number of consecutive deaths of a module by the same exception, each soon after its start, after which the run ends,
+or goes on without the module if it is a sink."""
 LONG_LIFE_SECONDS = 600.0
 """Lifetime of a module after which its death no longer counts as consecutive to earlier ones."""
 _FINAL = {error.exit_code: error for error in (ConfigError, SetupError, UntrainableError, UnusablePolicyError)}
@@ -69,7 +69,7 @@ class Supervisor:
         self._untold: dict[str, int] = {}  # exit codes of dead modules that are not recorded in the ledger yet
         self._given_up: set[str] = set()
         self._faults: dict[str, list[str]] = {}  # consecutive occurrences of the same exception, by module
-        self._interrupted = False
+        self._interrupted: signal.Signals | None = None
         self._old_handlers: dict[int, signal.Handlers | Callable[[int, FrameType | None], object] | int | None] = {}
 
     def __enter__(self) -> "Supervisor":
@@ -149,7 +149,7 @@ class Supervisor:
         begun_at, reported = time.monotonic(), ""
         while True:
             if self._interrupted:
-                raise InterruptedByUser("stopped by the user", "continue with --resume")
+                raise InterruptedByUser(_stopped_by(self._interrupted), "continue with --resume")
             try:
                 return call()
             except LedgerUnreachableError as error:
@@ -198,26 +198,28 @@ class Supervisor:
         words = process.last_words()
         self._ledger.event("module_died", module=process.module, code=code, last_words=words)
         del self._untold[process.module]
-        if process.module.startswith(SINK) and (code in _FINAL or process.exhausted):
-            self._give_up(process, words)
+        faults = self._count_fault(process, words if code == FAULT else "")
+        if process.module.startswith(SINK):
+            if code in _FINAL or process.exhausted or faults >= MOST_IDENTICAL_FAULTS:
+                self._give_up(process, words)
         elif error := _FINAL.get(code):
             raise error(f"module {process.module!r} cannot run: {words}", "then continue with --resume")
-        self._raise_if_repeated(process, words if code == FAULT else "")
+        elif faults >= MOST_IDENTICAL_FAULTS:
+            raise ModuleDiedError(
+                f"module {process.module!r} died {times(faults)} of the same exception\n{process.last_traceback()}",
+                f"fix it and continue with --resume; see {self._run_dir / 'logs' / (process.module + '.stderr')}",
+            )
 
-    def _raise_if_repeated(self, process: ModuleProcess, fault: str) -> None:
-        """Raise `ModuleDiedError` after `MOST_IDENTICAL_FAULTS` consecutive deaths by the same exception.
+    def _count_fault(self, process: ModuleProcess, fault: str) -> int:
+        """Return the number of consecutive deaths by the same exception, this one included.
 
-        `fault` describes the exception; it is empty for any other death.
+        `fault` describes the exception; it is empty for any other death, for which the number is 0.
         """
         former = self._faults.get(process.module, [])
         goes_on = former and process.lived_seconds < LONG_LIFE_SECONDS and same_error(former[0], fault)
         same = [*former, fault] if goes_on else [fault]
         self._faults[process.module] = same if fault else []
-        if fault and len(same) >= MOST_IDENTICAL_FAULTS:
-            raise ModuleDiedError(
-                f"module {process.module!r} died {times(len(same))} of the same exception\n{process.last_traceback()}",
-                f"fix it and continue with --resume; see {self._run_dir / 'logs' / (process.module + '.stderr')}",
-            )
+        return len(self._faults[process.module])
 
     def _give_up(self, process: ModuleProcess, words: str) -> None:
         del self._processes[process.module]
@@ -230,8 +232,12 @@ class Supervisor:
         return self._heartbeats.silent_seconds(module) > self._recipe.runtime.heartbeat_timeout_seconds
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._interrupted = True
+        self._interrupted = signal.Signals(number)
         ANSWER_TIMEOUT.stop()
+
+
+def _stopped_by(received: signal.Signals) -> str:
+    return "stopped by the user" if received is signal.SIGINT else f"stopped by {received.name}"
 
 
 def _stop(processes: list[ModuleProcess], deadline: float) -> None:

@@ -97,6 +97,15 @@ def test_prometheus_answers_with_sums_and_last_values(run) -> None:
     sink.close()
 
 
+def test_a_damaged_read_position_names_its_file(run) -> None:
+    file = run.folder / "sinks" / "wandb.json"
+    file.parent.mkdir()
+    for damaged in ('{"places": {', "[]", '{"places": 7}'):
+        file.write_text(damaged)
+        with pytest.raises(SetupError, match=r"wandb\.json.* is damaged"), following(run.folder, "wandb"):
+            pass
+
+
 def test_a_second_sink_of_a_run_is_refused(run) -> None:
     with following(run.folder, "wandb"):
         with pytest.raises(SetupError, match=r"already sends .* to the sink 'wandb'"), following(run.folder, "wandb"):

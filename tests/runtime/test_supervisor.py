@@ -78,7 +78,7 @@ def test_a_signal_ends_the_wait_for_a_server_that_is_away(supervisor):
         os.kill(os.getpid(), signal.SIGTERM)
         raise LedgerUnreachableError("cannot reach the ledger")
 
-    with supervisor, pytest.raises(InterruptedByUser):
+    with supervisor, pytest.raises(InterruptedByUser, match="stopped by SIGTERM"):
         supervisor.outlast(away)
 
 
@@ -251,7 +251,7 @@ def test_a_module_that_cannot_finish_its_work_on_this_machine_ends_the_run(tmp_p
 
 def test_the_user_can_stop_a_run_whose_module_finishes_its_work(tmp_path, supervisor, monkeypatch):
     module = Finishing(tmp_path, monkeypatch)
-    with pytest.raises(InterruptedByUser), supervisor:
+    with pytest.raises(InterruptedByUser, match="stopped by the user"), supervisor:
         module.start(supervisor)
         supervisor.finish("trainer", on_tick=lambda: signal.raise_signal(signal.SIGINT))
     assert not module.has_finished
@@ -263,19 +263,31 @@ def test_the_user_can_stop_a_run_whose_module_finishes_its_work(tmp_path, superv
 )
 def test_same_exception_ends_the_run_only_soon_after_each_start(ledger, monkeypatch, long_life_seconds, end):
     """One that comes once a day is not in the way of the run: the restarts bound it."""
+    monkeypatch.setattr(supervisor_module, "LONG_LIFE_SECONDS", long_life_seconds)
+    with supervisor_of_faults(ledger, monkeypatch) as supervisor, pytest.raises(ModuleDiedError, match=end):
+        supervisor.start("worker")
+        supervisor.run_until(lambda: None)
+
+
+def test_sink_that_dies_of_the_same_exception_is_given_up_and_the_run_continues(ledger, monkeypatch):
+    with supervisor_of_faults(ledger, monkeypatch) as supervisor:
+        supervisor.start("sink-prometheus")
+        assert supervisor.run_until(lambda: "given up" if ledger.value(GIVEN_UP) else None) == "given up"
+    kinds = [event.kind for event in ledger.events()]
+    assert kinds.count("module_died") == supervisor_module.MOST_IDENTICAL_FAULTS
+
+
+def supervisor_of_faults(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+    """Supervisor whose modules die of the same exception at once; it restarts each up to four times."""
 
     def failing(_placer: Here, _module: str, log: Path) -> subprocess.Popen[bytes]:
         with log.open("ab") as stderr:
             return subprocess.Popen(["sh", "-c", f"echo OSError: out of memory >&2; exit {FAULT}"], stderr=stderr)
 
     monkeypatch.setattr(Here, "start", failing)
-    monkeypatch.setattr(supervisor_module, "LONG_LIFE_SECONDS", long_life_seconds)
     monkeypatch.setattr(supervisor_module, "TICK_SECONDS", 0.01)
     runtime = {"max_restarts_per_module": 4, "max_restart_delay_seconds": 0.01}
-    recipe = bandit_recipe(Path("unused"), runtime=runtime)
-    with Supervisor(recipe, ledger.run_dir, ledger) as supervisor, pytest.raises(ModuleDiedError, match=end):
-        supervisor.start("worker")
-        supervisor.run_until(lambda: None)
+    return Supervisor(bandit_recipe(Path("unused"), runtime=runtime), ledger.run_dir, ledger)
 
 
 @pytest.mark.slow
