@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from quartet.errors import ConfigError
+from quartet.errors import CheckpointError, ConfigError
 from quartet.policy.adapter import ADAPTER_CONFIG, ADAPTER_FOLDER, ADAPTER_WEIGHTS, is_adapter
 from quartet.policy.files import check_policy
 from quartet.policy.load import load_policy, make_place, save_policy
@@ -21,12 +21,14 @@ def export_adapter(policy: Path, output: Path, *, trust_remote_code: bool = Fals
     """Write the adapter of the policy in the folder `policy`, and its tokenizer, to `output`.
 
     There is no config.json, so that `transformers` loads the base that the adapter names. Raises `ConfigError` for a
-    policy without an adapter.
+    policy without an adapter, and `CheckpointError` if `output` is not empty.
     """
     source = policy if is_adapter(policy) else policy / ADAPTER_FOLDER
     if not is_adapter(source):
         raise ConfigError(f"the policy in {policy} has no adapter", "export whole weights (--form merged)")
     make_place(output)
+    if output.exists() and any(output.iterdir()):
+        raise CheckpointError(f"{output} is not empty", "choose another folder; nothing was overwritten")
     check_policy(policy)
     output.mkdir(exist_ok=True)
     for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):

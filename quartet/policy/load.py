@@ -22,10 +22,10 @@ from safetensors.torch import load_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
-from quartet.errors import CheckpointError
+from quartet.errors import CheckpointError, ConfigError
 from quartet.files.disk import usable_output
 from quartet.files.whole_folder import nothing, whole_folder
-from quartet.policy.adapter import ADAPTER_WEIGHTS, is_adapter, merged, read_config
+from quartet.policy.adapter import ADAPTER_FOLDER, ADAPTER_WEIGHTS, is_adapter, merged, read_config
 from quartet.policy.files import check_policy, raising_checkpoint_errors
 from quartet.policy.kind.base import PictureProcessor
 from quartet.policy.kind.find import kind_of, load_pictures
@@ -113,6 +113,8 @@ def make_place(folder: Path) -> None:
     Raises `CheckpointError` if `folder` holds something other than a policy, and `ConfigError` or `OSError` if it
     cannot be written.
     """
+    if folder.resolve() == Path.cwd():
+        raise ConfigError(f"{folder} is the current folder, which cannot be replaced", "name a folder in it")
     _refuse_foreign(folder)
     with usable_output(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -120,8 +122,17 @@ def make_place(folder: Path) -> None:
 
 
 def _refuse_foreign(folder: Path) -> None:
-    if folder.exists() and not (folder / "config.json").is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise CheckpointError(f"{folder} exists and is not a policy", "choose another folder; nothing was overwritten")
+    if folder.exists() and not (folder.is_dir() and (_holds_only_a_policy(folder) or not any(folder.iterdir()))):
+        raise CheckpointError(
+            f"{folder} exists and holds something other than a policy", "choose another folder; nothing was overwritten"
+        )
+
+
+def _holds_only_a_policy(folder: Path) -> bool:
+    """Return whether the folder has a model's files and neither hidden ones nor folders of other programs."""
+    named = [one for one in folder.iterdir() if one.is_dir() or one.name.startswith(".")]
+    foreign = any(one.name != ADAPTER_FOLDER for one in named)
+    return not foreign and (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
 
 
 def save_policy(

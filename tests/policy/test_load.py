@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from quartet.errors import CheckpointError
+from quartet.errors import CheckpointError, ConfigError
 from quartet.files.whole_folder import CHECKSUMS
 from quartet.policy.canary import write_canary
 from quartet.policy.load import (
@@ -23,6 +23,7 @@ from quartet.policy.load import (
     cast_weights,
     load_model,
     load_policy,
+    make_place,
     read_weights,
     save_policy,
     swap_weights,
@@ -78,9 +79,32 @@ def test_saving_replaces_a_policy_and_leaves_nothing_behind(policy: LoadedPolicy
 
 def test_saving_never_overwrites_something_else(policy: LoadedPolicy, tmp_path: Path):
     (tmp_path / "thesis.txt").write_text("precious")
-    with pytest.raises(CheckpointError, match="is not a policy"):
+    with pytest.raises(CheckpointError, match="other than a policy"):
         save_policy(policy.model, policy.tokenizer, tmp_path)
     assert (tmp_path / "thesis.txt").read_text() == "precious"
+
+
+@pytest.mark.parametrize("foreign", [".git", "src", ".env"])
+def test_saving_never_replaces_a_project_with_a_model_in_it(foreign: str, policy: LoadedPolicy, tmp_path: Path):
+    folder = tmp_path / "project"
+    save_policy(policy.model, policy.tokenizer, folder)
+    (folder / foreign).mkdir()
+    with pytest.raises(CheckpointError, match="other than a policy"):
+        save_policy(policy.model, policy.tokenizer, folder)
+    assert (folder / foreign).exists()
+
+
+def test_a_folder_with_any_config_json_is_no_policy(policy: LoadedPolicy, tmp_path: Path):
+    (tmp_path / "config.json").write_text('{"name": "site"}')
+    with pytest.raises(CheckpointError, match="other than a policy"):
+        save_policy(policy.model, policy.tokenizer, tmp_path)
+
+
+def test_the_current_folder_is_refused(monkeypatch, tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
+    for folder in (Path(), tmp_path):
+        with pytest.raises(ConfigError, match="current folder"):
+            make_place(folder)
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -12,7 +12,7 @@ from tiny_batches import make_batch, make_model, make_tokenizer
 from transformers import AutoModelForCausalLM, Qwen3ForCausalLM
 
 from quartet.config import Lora, Recipe
-from quartet.errors import ConfigError
+from quartet.errors import CheckpointError, ConfigError
 from quartet.policy.canary import measure_canary
 from quartet.policy.export import export_adapter, export_whole
 from quartet.policy.load import cast_copy, load_model, read_weights
@@ -103,6 +103,9 @@ def test_a_published_policy_loads_as_base_plus_adapter(
     assert (folder / "adapter" / "adapter_model.safetensors").exists() is merge
     export_whole(folder, tmp_path / "whole")
     export_adapter(folder, tmp_path / "adapter")
+    for full in ("whole", "adapter"):
+        with pytest.raises(CheckpointError, match=f"(?s){full} .*(is not empty|other than a policy)"):
+            export_adapter(folder, tmp_path / full)
     expected = fixed_logits(load_model(folder))
     for exported in ("whole", "adapter"):
         found = fixed_logits(AutoModelForCausalLM.from_pretrained(str(tmp_path / exported), dtype=torch.float32))

@@ -218,7 +218,7 @@ def test_missing_or_empty_data_is_named(recipe: Recipe, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("inside", "error", "says"), [("policy", ConfigError, "cannot write"), ("", CheckpointError, "is not a policy")]
+    ("inside", "error", "says"), [("policy", ConfigError, "cannot write"), ("", CheckpointError, "other than a policy")]
 )
 def test_an_output_that_cannot_be_is_refused_before_the_first_step(
     inside: str, error: type[QuartetError], says: str, recipe: Recipe, tmp_path: Path
