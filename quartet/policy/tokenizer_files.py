@@ -1,6 +1,7 @@
 """Loading of a policy's tokenizer without torch, so that processes that read no weights start in half the time."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from quartet.errors import CheckpointError, ConfigError
 from quartet.policy.files import WEIGHTS, check_policy, raising_checkpoint_errors
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+_VALUE = re.compile(r"\{%- set (\w+) = (?:true|false|-?\d+|\"(?:[^\"\\]|\\.)*\") -%\}")
+_LEADING_VALUES = re.compile(f"(?:{_VALUE.pattern})*")
 
 
 def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
@@ -26,9 +29,9 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrain
 def set_template_arguments(tokenizer: PreTrainedTokenizerBase, arguments: Mapping[str, bool | int | str]) -> None:
     """Set `arguments` at the start of the tokenizer's chat template, so that every rendering has them.
 
-    Raise `ConfigError` if the tokenizer has several templates.
+    They replace values that an earlier call set: `quartet sft` saves them with the template. Raise `ConfigError` if the
+    tokenizer has several templates.
     """
-    values = "".join(f"{{%- set {name} = {json.dumps(value)} -%}}" for name, value in arguments.items())
     template = tokenizer.chat_template
     if not arguments or not template:
         return
@@ -37,8 +40,10 @@ def set_template_arguments(tokenizer: PreTrainedTokenizerBase, arguments: Mappin
             "model.template_arguments needs one chat template, but the tokenizer has several",
             "keep the one that is used, in chat_template.jinja of the model's folder",
         )
-    if not template.startswith(values):
-        tokenizer.chat_template = values + template
+    statements = _LEADING_VALUES.match(template)[0]  # type: ignore[index]  (it also matches nothing)
+    former = {match[1]: match[0] for match in _VALUE.finditer(statements)}
+    values = former | {name: f"{{%- set {name} = {json.dumps(value)} -%}}" for name, value in arguments.items()}
+    tokenizer.chat_template = "".join(values.values()) + template.removeprefix(statements)
 
 
 def vocabulary_size(folder: Path, *, trust_remote_code: bool = False) -> int:

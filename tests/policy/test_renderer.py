@@ -106,7 +106,7 @@ QUIET = CHATML.replace(
 """A template that closes the thought before it begins if an argument says so, as that of Qwen3 does."""
 
 
-def test_arguments_of_the_template_are_in_every_rendering_and_are_set_once():
+def test_arguments_of_the_template_are_in_every_rendering_and_replace_earlier_ones():
     tokenizer = make_tokenizer(QUIET)
     assert not Renderer(tokenizer).decode(Renderer(tokenizer).start("hello")).endswith("</think>\n\n")
     set_template_arguments(tokenizer, {})
@@ -114,6 +114,10 @@ def test_arguments_of_the_template_are_in_every_rendering_and_are_set_once():
     for _ in range(2):
         set_template_arguments(tokenizer, {"enable_thinking": False, "style": 'a "b"', "depth": 2})
     assert tokenizer.chat_template.count("enable_thinking = false") == 1
+    set_template_arguments(tokenizer, {"enable_thinking": True})  # of the run that trains what `quartet sft` saved
+    assert tokenizer.chat_template.count("enable_thinking = ") == 1
+    assert not Renderer(tokenizer).decode(Renderer(tokenizer).start("hello")).endswith("</think>\n\n")
+    set_template_arguments(tokenizer, {"enable_thinking": False})
     renderer = Renderer(tokenizer)
     first = renderer.start("hello")
     second = renderer.extend(first, [*ids_of("click"), END], "again")
