@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -273,12 +274,16 @@ def test_a_full_disk_is_explained_wherever_it_is_met(recipe_path, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_a_full_disk_ended_says_so_with_its_exit_code(recipe_path, tmp_path):
-    settings = ("--set", "disk.min_free_megabytes=1000000000", "--set", "evaluation.before_and_after=false")
-    done = quartet("train", recipe_path, "--run-dir", tmp_path / "run", *settings)
+@pytest.mark.parametrize("evaluates", ["false", "true"])
+def test_a_run_that_a_full_disk_ended_says_so_and_evaluates_no_further(recipe_path, tmp_path, evaluates):
+    settings = ("--set", "disk.min_free_megabytes=1000000000", "--set", f"evaluation.before_and_after={evaluates}")
+    run = tmp_path / "run"
+    done = quartet("train", recipe_path, "--run-dir", run, *settings)
     assert done.returncode == SetupError.exit_code
     assert "MB are free" in done.stderr
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["stop_reason"].startswith(STOPPED_BY_DISK)
+    assert json.loads((run / "summary.json").read_text())["stop_reason"].startswith(STOPPED_BY_DISK)
+    with closing(Ledger.open(run)) as ledger:
+        assert not any(tag.startswith("after") for tag in ledger.evaluations.admitted())
 
 
 def test_a_control_without_demonstrations_is_refused_at_once(recipe_path):

@@ -188,6 +188,8 @@ def evaluate_policy(recipe: Recipe, policy: Path, run_dir: Path, *, quiet: bool)
     (run_dir / EVALUATION_MARKER).touch()
     with Session(recipe, run_dir, quiet=quiet) as session:
         session.evaluate("eval")
+        if full := session.outlast(session.full_disk):
+            raise SetupError(full, "the evaluation is incomplete: start it again")
         session.end()
         summary = evaluation_summary(recipe, session.ledger, policy)
     save_summary(run_dir, summary)

@@ -14,6 +14,7 @@ from quartet.access.token import forget_token
 from quartet.config import Recipe
 from quartet.env import suite_families
 from quartet.errors import LedgerError
+from quartet.files.disk import STOPPED_BY_DISK
 from quartet.ledger import Ledger
 from quartet.ledger.checkpoints import checkpoints_root
 from quartet.ledger.database import drop_database
@@ -89,18 +90,30 @@ class Session:
     def evaluate(self, when: str) -> None:
         """Evaluate on held-out tasks, greedily and at the training temperature.
 
-        If the evaluation `when` is complete, nothing is evaluated again.
+        If the evaluation `when` is complete, nothing is evaluated again. If a full disk has ended the run, or does so
+        meanwhile, the evaluation ends early and remains for the resumed run.
         """
+        if self.outlast(self.full_disk):
+            return
         self._enter_phase(f"{EVALUATING}{when}", *self.recipe.serving_modules)
-        self._run_until(lambda: "settled" if self.ledger.policies.latest_is_settled() else None)
+        self._run_until(lambda: "settled" if self.ledger.policies.latest_is_settled() else self.full_disk())
         tags = self.outlast(lambda: admit_missing_evaluations(self.recipe, self.ledger, when))
-        self._run_until(lambda: None if any(self.ledger.evaluations.unfinished(tag) for tag in tags) else "done")
+        waits = self.ledger.evaluations.unfinished
+        self._run_until(lambda: self.full_disk() or (None if any(map(waits, tags)) else "done"))
+        if full := self.outlast(self.full_disk):
+            self.display.note(f"evaluation {when!r} ended early: {full}")
+            return
         for tag in tags:
             results = self.outlast(lambda tag=tag: self.ledger.evaluations.results(tag))
             self.display.note(f"success {tag}: {described(results)}")
             if warning := uncounted_warning(results):
                 self.ledger.event("evaluation_uncounted", tag=tag, warning=warning)
                 self.display.note(f"warning: {warning}")
+
+    def full_disk(self) -> str | None:
+        """Return the run's stop reason if it is a full disk."""
+        reason = self.ledger.stop_reason()
+        return reason if reason and reason.startswith(STOPPED_BY_DISK) else None
 
     def end(self) -> None:
         """Enter the phase `ended`."""
