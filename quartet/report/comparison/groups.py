@@ -30,12 +30,15 @@ class Group(Struct, frozen=True, kw_only=True):
         return interval(known) if known and len(known) == len(values) else None
 
     def minus(self, other: "Group", value: Value) -> Interval | None:
-        """Return the mean difference, and its interval, over the seeds for which both groups have the value; None if
-        there is no such seed."""
+        """Return the mean difference, and its interval, over the seeds that both groups have.
+
+        None if there is no such seed, or if a run of such a seed lacks the value: of the seeds on which both methods
+        reach a target, the hard ones are missing.
+        """
         theirs = {run.seed: value(run) for run in other.runs}
-        pairs = [(value(run), theirs.get(run.seed)) for run in self.runs]
+        pairs = [(value(run), theirs[run.seed]) for run in self.runs if run.seed in theirs]
         gains = [mine - their for mine, their in pairs if mine is not None and their is not None]
-        return interval(gains) if gains else None
+        return interval(gains) if gains and len(gains) == len(pairs) else None
 
 
 class Row(NamedTuple):
