@@ -6,7 +6,7 @@ killed before it wrote a slot, the slot's numbers are in finer slots or in the r
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeGuard, TypeVar
 
 import msgspec
@@ -37,6 +37,16 @@ class Rollup(msgspec.Struct, array_like=True, gc=False):
             min(self.min, later.min),
             max(self.max, later.max),
             later.last,
+        )
+
+    def beside(self, other: "Rollup") -> "Rollup":
+        """Return the summary of two processes' rates in the same slot: the rate of both is the sum of the rates."""
+        return Rollup(
+            1,
+            self.sum / self.count + other.sum / other.count,
+            self.min + other.min,
+            self.max + other.max,
+            self.last + other.last,
         )
 
 
@@ -108,10 +118,14 @@ class Ladder:
         merge(around.series, slot.series)
 
 
-def merge(into: dict[Key, Rollup], series: Mapping[Key, Rollup]) -> None:
+def merge(
+    into: dict[Key, Rollup],
+    series: Mapping[Key, Rollup],
+    join: Callable[[Rollup, Rollup], Rollup] = Rollup.plus,
+) -> None:
     """Merge later rollups, `series`, into earlier ones, `into`, by name."""
     for key, rollup in series.items():
-        into[key] = into[key].plus(rollup) if key in into else rollup
+        into[key] = join(into[key], rollup) if key in into else rollup
 
 
 def finite(value: Any) -> TypeGuard[float]:

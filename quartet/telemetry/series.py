@@ -46,10 +46,11 @@ class Point(Struct, frozen=True, kw_only=True):
     max: float
     last: float
     """Last value. If several roles are merged: the last value of the role whose name comes last in the alphabet, and
-    of that role's newest process."""
+    of that role's newest process; of a rate, such as tokens/s, the sum over roles."""
 
     @property
     def mean(self) -> float:
+        """Mean of the records; of a rate whose roles are merged, the sum of the roles' means."""
         return self.sum / self.count
 
 

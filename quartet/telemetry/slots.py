@@ -48,10 +48,11 @@ def read_slots(
 
 
 def merged(found: Mapping[tuple[str, str], Slots]) -> dict[tuple[str, str], Slots]:
-    """Return the slots merged over all roles; the role in the keys is empty."""
+    """Return the slots merged over all roles; the role in the keys is empty. Rates, such as tokens/s, are added."""
     together: dict[tuple[str, str], Slots] = {}
     for (name, _), slots in found.items():
-        merge(together.setdefault((name, ""), {}), slots)
+        join = Rollup.beside if described(name).unit.endswith("/s") else Rollup.plus
+        merge(together.setdefault((name, ""), {}), slots, join)
     return together
 
 

@@ -170,6 +170,17 @@ def test_roles_can_be_told_apart(tmp_path: Path) -> None:
     assert (together.role, together.points[0].count, together.points[0].mean) == ("", 2, 0.5)
 
 
+def test_rates_of_several_processes_are_added(tmp_path: Path) -> None:
+    for role, rates in (("engine", (100, 300)), ("engine-1", (50,)), ("engine-2", (25,))):
+        recorder = Recorder(tmp_path, role, clock=Clock())
+        for rate in rates:
+            recorder.metric("engine", generated_tokens_per_second=rate)
+        recorder.close()
+    (together,) = read_series(tmp_path, ["engine/generated_tokens_per_second"], end=NOON + 1).series
+    (point,) = together.points
+    assert (point.mean, point.min, point.max, point.last) == (275, 175, 375, 375)
+
+
 def test_wrong_questions_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Did you mean 'rollout/reward'"):
         read_series(tmp_path, ["rollout/rewards"])
