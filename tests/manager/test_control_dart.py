@@ -173,6 +173,15 @@ def test_least_solved_goes_on_within_a_pass():
     assert [task.family for task in sampler.pick(3)] == ["new", "easy", "even"]
 
 
+def test_least_solved_leaves_a_family_in_quarantine_out_and_keeps_its_order():
+    parts = replace(
+        context({"easy": (0, 4, 1.0), "even": (0, 4, 0.5), "hard": (0, 4, 0.0)}),
+        quarantined=lambda task: task.family == "new",
+    )
+    sampler = build(Sampler(name="least_solved"), parts)
+    assert [task.family for task in sampler.pick(6)] == ["hard", "even", "easy"] * 2
+
+
 def vade(**settings) -> VadeSampler:
     return VadeSampler(VadeSampler.Settings(**settings), context())
 

@@ -1,5 +1,8 @@
 """Passes over all families, the least solved first."""
 
+from collections.abc import Sequence
+from random import Random
+
 from quartet.manager.control.base import TaskSampler
 from quartet.types import Task
 
@@ -20,7 +23,17 @@ class LeastSolvedSampler(TaskSampler):
             solved[family] = statistics[family].success_rate if statistics[family].rollouts else -1.0
         tasks: list[Task] = []
         for offset in range(n):
-            family = min(self.context.families, key=lambda name: (admitted[name], solved[name]))
-            admitted[family] += 1
-            tasks.append(self.context.task(family, self.context.draw(first + offset)))
+            order = sorted(self.context.families, key=lambda name: (admitted[name], solved[name]))
+            task = self._first_drawn(order, self.context.draw(first + offset))
+            admitted[task.family] += 1
+            tasks.append(task)
         return tasks
+
+    def _first_drawn(self, families: Sequence[str], draw: Random) -> Task:
+        """Return a task of the first family that gives one of its own: one in quarantine gives a task of another
+        family, and would stay the first, since no group of it is admitted."""
+        for family in families:
+            task = self.context.task(family, draw)
+            if task.family == family:
+                return task
+        return task
