@@ -12,6 +12,8 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from quartet.errors import RecordsError
+
 FOLDER = "tokens"
 
 
@@ -80,9 +82,15 @@ def write_token_values(
 
 
 def read_token_values(run_dir: Path, train_step: int, batch_id: int) -> list[CallValues] | None:
-    """Return the values of one batch; None if its file was deleted or never written."""
+    """Return the values of one batch; None if its file was deleted or never written. Raise `RecordsError` if it is
+    damaged."""
     path = _path(run_dir, train_step, batch_id)
-    return msgspec.msgpack.decode(path.read_bytes(), type=list[CallValues]) if path.is_file() else None
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=list[CallValues])
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise RecordsError(f"{path.relative_to(run_dir)} is damaged: {error}", "restore it from a copy") from error
 
 
 def _path(run_dir: Path, train_step: int, batch_id: int) -> Path:

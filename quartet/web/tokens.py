@@ -1,12 +1,14 @@
 """Token strip: each response token with its values (log-prob, advantage, ...), as text and as a colour class."""
 
 import math
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from quartet.ledger.policy_folders import POLICIES
 from quartet.telemetry.token_values import unpacked
 from quartet.types import Call
 from quartet.web.training import Training
@@ -117,9 +119,13 @@ class Vocabulary:
     """
 
     def __init__(self, run_dir: Path) -> None:
-        # All policies of a run share one tokenizer.
-        files = sorted((run_dir / "policies").glob("v*/tokenizer.json"))
-        self._tokenizer = _tokenizer(files[0], files[0].stat().st_mtime_ns) if files else None
+        # All policies of a run share one tokenizer. The oldest file is the one that the cache knows; an active run
+        # deletes old ones.
+        self._tokenizer: Tokenizer | None = None
+        for file in _tokenizer_files(run_dir / POLICIES):
+            with suppress(FileNotFoundError):
+                self._tokenizer = _tokenizer(file, file.stat().st_mtime_ns)
+                break
 
     def piece(self, token_id: int) -> str:
         """Return the text of one token."""
@@ -177,9 +183,15 @@ def _number(value: float | None) -> str:
     return f"−{text}" if value < 0 and float(text) else text
 
 
+def _tokenizer_files(policies: Path) -> list[Path]:
+    """Return the tokenizers of all versions of the run's policies, the oldest version first."""
+    versions = [file for file in policies.glob("**/v*/tokenizer.json") if file.parent.name[1:].isdigit()]
+    return sorted(versions, key=lambda file: int(file.parent.name[1:]))
+
+
 @lru_cache(maxsize=8)
 def _tokenizer(file: Path, changed_at_ns: int) -> "Tokenizer":
     """Return the tokenizer in a file. `changed_at_ns` is part of the cache's key, so a changed file is read again."""
     from tokenizers import Tokenizer
 
-    return Tokenizer.from_file(str(file))
+    return Tokenizer.from_str(file.read_text(encoding="utf-8"))

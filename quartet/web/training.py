@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from msgspec import Struct, field
 from sqlalchemy import Connection
 
+from quartet.errors import RecordsError
 from quartet.ledger.schema import batches
 from quartet.telemetry.token_values import CallValues, assigned, read_token_values
 from quartet.types import BatchState, Purpose
@@ -48,7 +49,7 @@ def training_of(connection: Connection, run: ViewedRun, facts: RolloutFacts) -> 
 def credit_of_group(connection: Connection, run: ViewedRun, facts: RolloutFacts) -> dict[int, dict[int, float]]:
     """Return the mean advantage of the trained tokens of each call of a rollout's group, by rollout and call index.
 
-    Empty if no train step has used the group, or if its values are not kept any more.
+    Empty if no train step has used the group, or if its values are damaged or not kept any more.
     """
     group = facts.group
     batch = connection.execute(sa.select(batches).where(batches.c.id == group.batch_id)).one_or_none()
@@ -56,7 +57,11 @@ def credit_of_group(connection: Connection, run: ViewedRun, facts: RolloutFacts)
         return {}
     part = facts.final.part if facts.final else ""
     credit: dict[int, dict[int, float]] = {}
-    for call in read_token_values(run.run_dir, batch.train_step, batch.id) or []:
+    try:
+        calls = read_token_values(run.run_dir, batch.train_step, batch.id) or []
+    except RecordsError:  # the page of the rollout says so
+        return {}
+    for call in calls:
         values_R = assigned(call.advantages, call.trained)
         if (call.part, call.group_id or group.id) == (part, group.id) and values_R is not None and call.trained.any():
             credit.setdefault(call.rollout_id, {})[call.call_index] = float(np.nanmean(values_R))
@@ -65,7 +70,10 @@ def credit_of_group(connection: Connection, run: ViewedRun, facts: RolloutFacts)
 
 def _stored(run: ViewedRun, batch: Any, owner: tuple[int, str, int]) -> Training:
     """Read the values of one batch; `owner` is the rollout, its part and its group."""
-    calls = read_token_values(run.run_dir, batch.train_step, batch.id)
+    try:
+        calls = read_token_values(run.run_dir, batch.train_step, batch.id)
+    except RecordsError as error:
+        return Training(missing=f"the trainer's values cannot be read: {error.what}")
     if calls is None:
         return Training(missing="the trainer's values are not kept any more (disk.max_token_values_megabytes)")
     own = [call for call in calls if (call.rollout_id, call.part, call.group_id or owner[-1]) == owner]

@@ -105,6 +105,14 @@ def test_without_the_trainers_values_nothing_is_claimed_of_advantage_and_mask(ow
     assert "max_token_values_megabytes" in view.training.missing
 
 
+def test_damaged_values_of_the_trainer_are_named_and_the_rest_is_shown(own_ledger):
+    (path,) = (own_ledger.run_dir / "tokens").glob("step_000001_*")
+    path.write_bytes(path.read_bytes()[:-9])
+    view = viewed(own_ledger, 2)
+    assert view.training.missing.startswith(f"the trainer's values cannot be read: tokens/{path.name} is damaged")
+    assert {token.shown["advantage"] for turn in view.turns for token in turn.call.tokens} == {"–"}
+
+
 def test_values_that_an_older_version_kept_are_shown_without_an_advantage(own_ledger):
     calls = read_token_values(own_ledger.run_dir, 1, 1)
     old = [msgspec.structs.replace(call, group_id=None, advantages=b"") for call in calls or []]

@@ -28,6 +28,16 @@ def test_texts_are_known_from_the_first_policy_on(tmp_path):
     assert Vocabulary(tmp_path).piece(1) == "anew"
 
 
+def test_texts_come_from_any_policy_of_the_run_and_survive_the_deletion_of_old_versions(tmp_path):
+    folder = tmp_path / "policies" / "player"
+    (folder / "v000003.writing").mkdir(parents=True)
+    (folder / "v000003.writing" / "tokenizer.json").write_text("{")
+    (folder / "v000001").mkdir()
+    (folder / "v000001" / "tokenizer.json").symlink_to("deleted meanwhile")
+    write_tokenizer(folder / "v000002", "click", "left")
+    assert Vocabulary(tmp_path).piece(1) == "left"
+
+
 async def test_the_model_that_a_copied_recipe_names_is_not_read(tmp_path):
     record(tmp_path / "run").close()
     (tmp_path / "run" / "config.toml").write_text(to_toml(bandit_recipe(tmp_path / "elsewhere")))
