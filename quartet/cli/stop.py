@@ -25,7 +25,7 @@ def command(run: Path, as_json: bool) -> None:
 
     pid = supervisor_pid(run)
     if pid is not None:
-        os.kill(pid, signal.SIGTERM)
+        _terminate(pid)
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while supervisor_pid(run) is not None:
             if time.monotonic() > deadline:
@@ -37,3 +37,14 @@ def command(run: Path, as_json: bool) -> None:
         say(json.dumps({"run": str(run), "was_running": pid is not None}))
     else:
         say(f"stopped {run}" if pid is not None else f"{run} was not running")
+
+
+def _terminate(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:  # it has ended since
+        return
+    except PermissionError as error:
+        raise SetupError(
+            f"process {pid}, the run's supervisor, belongs to another user", "stop the run as that user"
+        ) from error

@@ -39,7 +39,8 @@ def holder(path: Path) -> int | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return int(path.read_text())
+        text = path.read_text()  # empty while the holder takes the lock or releases it
+        return int(text) if text else None
     finally:
         os.close(descriptor)
     return None

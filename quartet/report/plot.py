@@ -1,5 +1,6 @@
 """Picture of a run: success against training rollouts, and success per task before and after training."""
 
+import math
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,7 +44,7 @@ def draw_run(run_dir: Path, summary: dict[str, Any]) -> Path:
     figure = Figure(figsize=(11, 6.5), layout="constrained")
     curve, bars = figure.subplots(1, 2, width_ratios=[1.2, 1])
     _draw_curve(curve, run_dir, summary)
-    _draw_tasks(bars, summary["per_task"])
+    draw_tasks(bars, summary["per_task"])
     path = run_dir / "success.png"
     figure.savefig(path, dpi=130)
     return path
@@ -107,12 +108,23 @@ def _points(run_dir: Path, name: str) -> list[Point]:
     return series.points if series else []
 
 
-def _draw_tasks(axes: Axes, per_task: dict[str, dict[str, float | None]]) -> None:
-    names = sorted(per_task, key=lambda name: (per_task[name]["after"] or 0.0, per_task[name]["before"] or 0.0))
+def draw_tasks(axes: Axes, per_task: dict[str, dict[str, float | None]]) -> None:
+    """Draw the success of each task family, before and after; families without a result after come last."""
+
+    def percent(name: str, key: str) -> float:
+        success = per_task[name][key]
+        return math.nan if success is None else 100 * success
+
+    def order(name: str) -> list[float]:
+        return [-1.0 if math.isnan(one := percent(name, key)) else one for key in ("after", "before")]
+
+    names = sorted(per_task, key=order)
     places = range(len(names))
     for key, colour, height in (("after", AFTER, 0.72), ("before", BEFORE, 0.3)):
-        axes.barh(places, [100 * (per_task[n][key] or 0.0) for n in names], height=height, color=colour, label=key)
-    axes.set_yticks(list(places), names, fontsize=8)
+        axes.barh(places, [percent(name, key) for name in names], height=height, color=colour, label=key)
+    # A missing bar could also be 0 %.
+    labels = [f"{name} (no result)" if math.isnan(percent(name, "after")) else name for name in names]
+    axes.set_yticks(list(places), labels, fontsize=8)
     rows = max(len(names), LEAST_TASK_ROWS)
     axes.set(
         xlabel="success on held-out seeds, %",

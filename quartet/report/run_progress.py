@@ -1,5 +1,7 @@
 """Progress of a run in its phase, and the limit that will end the phase."""
 
+from math import isfinite
+
 from msgspec import Struct
 
 from quartet.config import Recipe
@@ -26,12 +28,14 @@ class RunProgress(Struct, frozen=True, kw_only=True):
 
 
 def run_progress(recipe: Recipe, ledger: Ledger, phase: str) -> RunProgress | None:
-    """Return the progress; None in a phase without a known end."""
+    """Return the progress towards the nearest limit; None in a phase without a known end."""
     if phase == TRAINING:
         seconds = AMOUNTS["max_seconds"](ledger)
         limits = {name: getattr(recipe.train, name) for name in _UNITS}
-        towards = [_towards(name, limit, ledger, seconds) for name, limit in limits.items() if limit is not None]
-        return max(towards, key=lambda one: one.share)  # while all are at 0, the time limit: only its speed is known
+        finite = {name: limit for name, limit in limits.items() if limit is not None and isfinite(limit)}
+        towards = [_towards(name, limit, ledger, seconds) for name, limit in finite.items()]
+        # While all are at 0, this is the time limit, since only its speed is known.
+        return max(towards, key=lambda one: one.share, default=None)
     if not phase.startswith(EVALUATING):
         return None
     when = phase.removeprefix(EVALUATING)

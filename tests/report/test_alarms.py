@@ -1,5 +1,6 @@
 """Every alarm rings at what it is for, says what to try, and is silent in a healthy run."""
 
+import math
 import time
 from pathlib import Path
 
@@ -329,6 +330,12 @@ def test_progress_begins_with_the_time(ledger):
     far = bandit_recipe(Path("policy"), train={"max_train_steps": 100_000, "max_seconds": 3600.0})
     progress = run_progress(far, ledger, TRAINING)
     assert progress is not None and progress.what == "0 of 3,600 s (train.max_seconds)"
+    endless = bandit_recipe(Path("policy"), train={"max_train_steps": 100_000, "max_seconds": math.inf})
+    progress = run_progress(endless, ledger, TRAINING)
+    assert progress is not None and (progress.what, progress.seconds_left) == (
+        "0 of 100,000 train steps (train.max_train_steps)",
+        None,
+    )
 
 
 def test_progress_of_an_evaluation_counts_its_episodes(ledger):

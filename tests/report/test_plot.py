@@ -1,5 +1,6 @@
 """The picture of a run: success against rollouts, and labels that can be read."""
 
+import math
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from quartet.report import plot
-from quartet.report.plot import TOP, apart, draw_run
+from quartet.report.plot import TOP, apart, draw_run, draw_tasks
 
 
 @given(st.lists(st.floats(0, 100), max_size=3))
@@ -44,3 +45,11 @@ def test_success_is_drawn_against_rollouts_and_no_label_lies_over_another(
     boxes = [text.get_window_extent() for text in curve.texts]
     assert not any(one.overlaps(other) for one in boxes for other in boxes if one is not other)
     assert not any(curve.bbox.overlaps(box) for box in boxes)
+
+
+def test_a_family_without_a_result_has_no_bar_and_is_named() -> None:
+    axes = Figure().subplots()
+    draw_tasks(axes, {"lost": {"before": 0.5, "after": None}, "failed": {"before": 0.5, "after": 0.0}})
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["lost (no result)", "failed"]
+    after = axes.containers[0].datavalues.tolist()
+    assert math.isnan(after[0]) and after[1] == 0

@@ -1,5 +1,6 @@
 """Run directories: made once, locked, resumed under the same recipe."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -7,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from quartet.cli import main
 from quartet.errors import ConfigError, SetupError
+from quartet.files.lock import ProcessLock, holder
 from quartet.ledger import Ledger
 from quartet.recipe.file import parse_recipe
+from quartet.run import run_dir
 from quartet.run.run_dir import RunLock, prepare, supervisor_pid
 from quartet.run.run_files import foreign_names
 
@@ -111,3 +115,33 @@ def test_a_killed_supervisor_leaves_no_lock(tmp_path):
     assert supervisor_pid(tmp_path) is None
     with RunLock(tmp_path):
         pass
+
+
+def test_a_lock_that_is_just_released_has_no_holder(tmp_path, monkeypatch):
+    path, flock = tmp_path / "run.lock", fcntl.flock
+
+    def emptied_meanwhile(descriptor: int, operation: int) -> None:
+        path.write_text("")
+        flock(descriptor, operation)
+
+    with ProcessLock(path, lambda process: SetupError(process)):
+        assert holder(path) == os.getpid()
+        monkeypatch.setattr(fcntl, "flock", emptied_meanwhile)
+        assert holder(path) is None
+
+
+@pytest.mark.parametrize(("error", "exit_code"), [(ProcessLookupError, 0), (PermissionError, SetupError.exit_code)])
+def test_stop_of_a_supervisor_that_ended_or_belongs_to_another_user(tmp_path, monkeypatch, error, exit_code):
+    run = tmp_path / "run"
+    Ledger.create(run).close()
+    pids = iter([1, None])
+    monkeypatch.setattr(run_dir, "supervisor_pid", lambda _: next(pids))
+    monkeypatch.setattr(os, "kill", lambda pid, signal: raised(error))
+    monkeypatch.setattr(sys, "argv", ["quartet", "stop", str(run)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == exit_code
+
+
+def raised(error: type[Exception]) -> None:
+    raise error
