@@ -105,13 +105,16 @@ class BlobStore:
     def write_shared(self, connection: Connection, shared: Iterable[Blob], deletions: int) -> None:
         """Write blobs of `pack_shared`: like `write`, but an existing blob is not rewritten.
 
+        PostgreSQL locks each new digest until the commit. All transactions write them in the same order and before they
+        lock other rows, against deadlock.
+
         The argument `deletions` is the result of the method `deletions` before the blobs were packed. If it has grown
         since then, or is odd, missing files are written again. No file can be deleted before the commit, since a
         transaction that deletes excludes all other writes.
         """
         now = self.deletions_in(connection)
         deleted = now != deletions or now % 2 == 1
-        for blob in shared:
+        for blob in sorted(shared, key=lambda blob: blob.digest):
             if blob.in_database:
                 _INSERT_ONCE(connection, digest=bytes.fromhex(blob.digest), data=blob.data)
             elif deleted:

@@ -76,5 +76,6 @@ def _store_one(
     ageless = {"oldest_version": None, "newest_version": None, "versions": None}
     own = {"kind": TrajectoryKind.FINAL.value, "policy": db.policy, "counted": trajectory.status.countable}
     row = trajectory_row(lease, trajectory, packed, now) | {"group_id": group_id} | ageless | own
+    db.store.write_pictures(connection, [packed])
     insert_trajectory(db.store, connection, row, packed)
     return rollout_id

@@ -79,6 +79,7 @@ class Trajectories:
         worst = next((part for part in parts if not part.status.countable), parts[0])
         rows = [trajectory_row(lease, *one, db.clock()) for one in zip(parts, packed, strict=True)]  # before the lock
         with db.write_beside() as connection:
+            db.store.write_pictures(connection, packed)
             kind = end_attempt(db, connection, lease, worst.status, max_attempts)
             for part, row, blobs in zip(parts, rows, packed, strict=True):
                 insert_trajectory(db.store, connection, row | place_of(connection, lease, part, kind), blobs)
@@ -120,6 +121,7 @@ class Trajectories:
         row = trajectory_row(lease, partial, packed, db.clock())
         row |= {"turns": len(partial.calls), "valid_actions": None}  # a partial has no turns: its calls count as such
         with db.write_beside() as connection:
+            db.store.write_pictures(connection, [packed])
             again = may_be_recycled(connection, lease, partial, max_recycles)
             kind = recall_attempt(db, connection, lease, packed.record.digest, again=again)
             own = {"kind": kind.value, "group_id": lease.group_id, "counted": False}

@@ -72,13 +72,13 @@ def place_of(
 def insert_trajectory(
     store: TrajectoryStore, connection: Connection, row: dict[str, Any], packed: PackedTrajectory
 ) -> None:
-    """Add a row of `trajectories` with its blobs."""
+    """Add a row of `trajectories` with its record, and with references to its pictures, which are stored before."""
     store.write(connection, packed)
     if not packed.pictures:
         _APPEND(connection, **row)
         return
     with_id = sa.insert(trajectories).values(row).returning(trajectories.c.id)
-    store.write_pictures(connection, connection.execute(with_id).scalar_one(), packed)
+    store.refer_to_pictures(connection, connection.execute(with_id).scalar_one(), packed)
 
 
 def final_record(db: RunDatabase, rollout_id: int, part: str | None = None) -> Trajectory | None:

@@ -3,7 +3,7 @@
 Pictures are most of the bytes. Rollouts share them, the disk budget deletes them first, and batches load them lazily.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -58,9 +58,15 @@ class TrajectoryStore:
         """Store the record inside the caller's transaction."""
         self.blobs.write(connection, packed.record)
 
-    def write_pictures(self, connection: Connection, trajectory_id: int, packed: PackedTrajectory) -> None:
-        """Store pictures and the trajectory's references to them, inside the transaction that writes its row."""
-        self.blobs.write_shared(connection, packed.pictures, packed.deletions)
+    def write_pictures(self, connection: Connection, packed: Sequence[PackedTrajectory]) -> None:
+        """Store the pictures of all trajectories of a transaction; call this before it locks rows."""
+        pictures = {blob.digest: blob for one in packed for blob in one.pictures}
+        deletions = min((one.deletions for one in packed if one.pictures), default=0)
+        if pictures:
+            self.blobs.write_shared(connection, pictures.values(), deletions)
+
+    def refer_to_pictures(self, connection: Connection, trajectory_id: int, packed: PackedTrajectory) -> None:
+        """Store the trajectory's references to its pictures, inside the transaction that writes its row."""
         rows = [
             {"trajectory_id": trajectory_id, "digest": blob.digest, "bytes": len(blob.data)} for blob in packed.pictures
         ]

@@ -91,6 +91,14 @@ def trajectory(
     )
 
 
+def saw(lease: RolloutLease, *shown: bytes, final: bytes | None = None) -> Trajectory:
+    """A trajectory whose turn and whose end show these pictures."""
+    made = trajectory(lease.task, reward=1.0)
+    seen = replace(made.turns[0].observation, pictures=[Picture(data=data) for data in shown])
+    end = Observation(goal="", text="The end.", pictures=[Picture(data=final)]) if final else None
+    return replace(made, turns=[replace(made.turns[0], observation=seen)], final_observation=end)
+
+
 def finish(ledger: Ledger, lease: RolloutLease, *, max_attempts: int = 3, **fields) -> AppendOutcome:
     return ledger.trajectories.append(lease, trajectory(lease.task, **fields), max_attempts)
 

@@ -8,7 +8,6 @@ import sys
 
 import pytest
 import sqlalchemy as sa
-from msgspec.structs import replace
 
 from quartet.crash_points import VARIABLE
 from quartet.exchange.export import export
@@ -20,19 +19,11 @@ from quartet.ledger.blobs import LARGEST_IN_DATABASE_BYTES
 from quartet.ledger.pictures import pictures_of
 from quartet.ledger.schema import pictures, trajectories
 from quartet.report.check import check_ledger
-from quartet.types import Observation, Picture, Trajectory
-from tests.ledger.samples import finish, plan, recipe, trainable_group, trajectory
+from quartet.types import Picture, Trajectory
+from tests.ledger.samples import finish, plan, recipe, saw, trainable_group
 
 SMALL = b"\x89PNG small"
 LARGE = os.urandom(2 * LARGEST_IN_DATABASE_BYTES)
-
-
-def saw(lease, *shown: bytes, final: bytes | None = None) -> Trajectory:
-    """A trajectory whose turn and whose end show these pictures."""
-    made = trajectory(lease.task, reward=1.0)
-    seen = replace(made.turns[0].observation, pictures=[Picture(data=data) for data in shown])
-    end = Observation(goal="", text="The end.", pictures=[Picture(data=final)]) if final else None
-    return replace(made, turns=[replace(made.turns[0], observation=seen)], final_observation=end)
 
 
 def claimed(ledger):

@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 import pytest
 import sqlalchemy as sa
 from pydantic import ValidationError
+from sqlalchemy import exc
 
 from benchmarks.postgresql_server import frozen_server
 from quartet.config import Recipe
@@ -18,7 +19,7 @@ from quartet.ledger.database import drop_database, find_database, has_database, 
 from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
 from quartet.ledger.database.prepared import Prepared
 from quartet.report.totals import run_totals
-from tests.ledger.samples import finish, plan, recipe, trainable_group
+from tests.ledger.samples import finish, plan, recipe, saw, trainable_group
 from tests.postgresql import Proxy, needs_postgresql, server_url
 
 pytestmark = needs_postgresql
@@ -252,3 +253,28 @@ def test_errors_and_reports_hold_no_password(tmp_path, monkeypatch):
         where = f"127.0.0.1:{mute.getsockname()[1]}"
         Ledger.create(tmp_path / "run", url=f"postgresql://me:secret@{where}/postgres?password=hidden")
     assert where in str(error.value) and "secret" not in str(error.value) and "hidden" not in str(error.value)
+
+
+def test_workers_that_saw_the_same_pictures_in_another_order_store_them_without_deadlock(ledger):
+    """Each new picture is locked until the commit of the transaction that stored it first."""
+    ledger.groups.admit(plan(rollouts=40))
+    leases, failures = ledger.rollouts.claim("w", 40, 600), []
+    together = threading.Barrier(2)
+
+    def append(forwards: bool) -> None:
+        for number in range(20):
+            shown = [b"picture %d of %d" % (place, number) for place in range(12)]
+            shown, lease = (shown, leases[2 * number]) if forwards else (shown[::-1], leases[2 * number + 1])
+            together.wait(30)
+            try:
+                ledger.trajectories.append(lease, saw(lease, *shown), 3)
+            except (exc.SQLAlchemyError, LedgerError) as error:
+                failures.append(error)
+
+    workers = [threading.Thread(target=append, args=[forwards]) for forwards in (True, False)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert failures == []
+    assert run_totals(ledger).train_rollouts == 40
