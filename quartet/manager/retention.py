@@ -10,6 +10,7 @@ from quartet.files.disk import STOPPED_BY_DISK, free_megabytes
 from quartet.ledger import Ledger
 from quartet.ledger.policy_folders import policies_root
 from quartet.ledger.recovery import checkpoint_progress, recovery_points
+from quartet.ledger.serving import SERVED, reported
 
 _ROLLOUTS_PER_STEP = 500
 """Number of rollouts whose pictures are deleted in one transaction, so that other writers can use the ledger between
@@ -54,6 +55,8 @@ class Retention:
         be loading, the versions of all recovery points, and the version whose checkpoint is being written.
         """
         progress = checkpoint_progress(ledger)  # read first: a checkpoint that becomes whole now is a recovery point
+        with ledger.read() as connection:
+            served = reported(connection, ledger.policy, SERVED)
         loadable = ledger.policies.loadable()
         live = [policy.version for policy in loadable]
         kept = {0, *live[: self._disk.keep_policies], *ledger.evaluations.running().values()}
@@ -61,6 +64,7 @@ class Retention:
         kept |= {point.policy.version for point in recovery_points(ledger)}
         settled = ledger.policies.settled_version()
         kept |= {version for version in live if version >= settled}
+        kept |= {version for version in served if version is not None}
         if best := ledger.policies.best():
             kept.add(best.version)
         return kept

@@ -98,6 +98,13 @@ def test_policies_served_or_being_loaded_are_kept(ledger):
     assert folders(ledger) == ["v000006", "v000007", "v000008"]
 
 
+def test_the_policy_to_which_an_engine_went_back_is_kept(ledger):
+    publish(ledger, range(1, 9))
+    ledger.policies.mark_settled(8, serving=5)  # the canary of the others failed
+    retention(ledger, keep_policies=1).sweep()
+    assert folders(ledger) == ["v000005", "v000008"]
+
+
 def test_weights_outside_the_run_are_never_deleted(ledger, tmp_path):
     outside = tmp_path / "elsewhere"
     outside.mkdir()
