@@ -20,6 +20,8 @@ def find_problem(request: GenerateRequest, result: GenerateResult, vocab_size: f
         return (
             f"sent token ids from {min(ids)} to {max(ids)}, but its vocabulary has only the ids 0 to {vocab_size - 1}"
         )
+    if not {*ids[:-1]}.isdisjoint(request.stop_token_ids):
+        return "sampled further tokens after a stop token"
     if mismatch := result.mismatch:
         return f"sent columns of different lengths: {mismatch}"
     if not all(math.isfinite(logprob) and logprob <= MAX_ROUNDING_NATS for logprob in result.logprobs):

@@ -99,7 +99,7 @@ class OpenAIServer:
             request_id=str(self.requests),
             prompt_ids=body["prompt"],
             sampling=sampling,
-            stop_token_ids=body.get("stop_token_ids", []),
+            stop_token_ids=[] if body.get("ignore_eos") else body.get("stop_token_ids", []),  # as SGLang has it
         )
         reason = None
         for position in range(sampling.max_tokens):

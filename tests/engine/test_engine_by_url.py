@@ -10,6 +10,7 @@ import aiohttp
 import msgspec
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 from engine_kinds import engine_recipe
 from engine_models import make_model, make_requests, publish
 from openai_server import OpenAIServer
@@ -277,3 +278,22 @@ async def test_a_server_that_takes_connections_and_says_nothing_is_not_up(monkey
     finally:
         await inference.close()
         silent.close()
+
+
+async def test_events_of_any_length_are_read_whole() -> None:
+    """A server with pictures repeats the prompt's ids in an event: megabytes in one line."""
+    events = [b"a" * 3_000_000, b"", b"short", b"b" * 700_000]
+
+    async def stream(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for data in [*events, b"[DONE]"]:
+            await response.write(b"data: " + data + b"\n\n")
+        return response
+
+    app = web.Application()
+    app.router.add_post("/stream", stream)
+    async with TestServer(app) as streaming:
+        inference = server.InferenceServer(str(streaming.make_url("/")))
+        assert [data async for data in inference.events("/stream", {})] == [data for data in events if data]
+        await inference.close()

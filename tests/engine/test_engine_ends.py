@@ -12,12 +12,13 @@ from tokenizers import Tokenizer, decoders
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from quartet.engine.base import GenerateRequest
+from quartet.engine.base import GenerateRequest, GenerateResult
 from quartet.engine.partial import rest_of
+from quartet.engine.result_check import find_problem
 from quartet.engine.stop_strings import StopStrings
 from quartet.engine.torch_engine import TorchEngine
 from quartet.errors import RefusedRequestError
-from quartet.types import FinishReason, Sampling
+from quartet.types import FinishReason, Sampling, TokenColumns
 
 pytestmark = pytest.mark.slow
 
@@ -164,3 +165,13 @@ async def test_ends_that_make_no_sense_are_refused(change: dict, says: str, engi
 async def test_stop_strings_need_a_tokenizer(engine_of: Builder) -> None:
     with pytest.raises(RefusedRequestError, match="without a tokenizer"):
         await engine_of(make_model()).generate(replace(long_request(), stop_strings=["x"]))
+
+
+def test_a_server_that_samples_on_after_a_stop_token_is_found_out() -> None:
+    """SGLang does so if a request ignores the end token."""
+    request = GenerateRequest(request_id="a", prompt_ids=[1], sampling=Sampling(max_tokens=9), stop_token_ids=[7])
+    for ids, problem in (([3, 7, 4], "further tokens after a stop token"), ([3, 4], ""), ([3, 7], "")):
+        columns = TokenColumns(token_ids=ids, logprobs=[-1.0] * len(ids), versions=[0] * len(ids))
+        reason = FinishReason.STOP if ids[-1] == 7 else FinishReason.LENGTH
+        assert problem in (found := find_problem(request, GenerateResult.of(columns, reason)))
+        assert bool(found) == bool(problem)

@@ -104,7 +104,7 @@ def completion_body(model: str, request: GenerateRequest, *, plain: bool) -> dic
     return body | {
         "return_token_ids": True,
         "stop_token_ids": request.stop_token_ids,
-        "ignore_eos": True,
+        "ignore_eos": not request.stop_token_ids,  # with it, SGLang ignores the stop tokens, too
         "min_tokens": sampling.min_tokens,
         "top_k": -1 if whole or not sampling.top_k else sampling.top_k,
         "min_p": 0.0,  # `min_p` and `repetition_penalty` override defaults in the model's folder

@@ -151,13 +151,25 @@ class InferenceServer:
 
 async def _data(where: str, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     """Yield the data of each event until `[DONE]`."""
-    async for line in response.content:
+    async for line in _lines(response):
         data = line.removeprefix(b"data:").strip()
         if data == b"[DONE]":
             return
         if data and data != line.strip():
             yield data
     raise EngineError(f"{where} ended its stream without [DONE]")
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Yield the lines of a response. aiohttp's own reader refuses a long line, such as an event with a whole prompt."""
+    begun: list[bytes] = []
+    async for part in response.content.iter_any():
+        first, *others = part.split(b"\n")
+        begun.append(first)
+        for following in others:
+            yield b"".join(begun)
+            begun = [following]
+    yield b"".join(begun)
 
 
 def _json(body: object) -> dict[str, Any]:
