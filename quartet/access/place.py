@@ -1,5 +1,6 @@
 """Address on which a server of a run listens, and TLS between the run's modules."""
 
+import os
 import socket
 import ssl
 from typing import NamedTuple
@@ -10,6 +11,8 @@ from quartet.errors import SetupError
 LOOPBACK = "127.0.0.1"
 EVERY_ADDRESS = ("0.0.0.0", "::")
 """Hosts that mean all addresses of this machine."""
+HOST_NAME = "QUARTET_HOST_NAME"
+"""Environment variable with the name at which other machines find this one; by default it is the host name."""
 
 
 class Place(NamedTuple):
@@ -25,7 +28,8 @@ class Place(NamedTuple):
 
     def url(self, port: int) -> str:
         """Return the URL at which other modules find the server."""
-        name = socket.gethostname() if self.host in EVERY_ADDRESS else self.host
+        own_name = os.environ.get(HOST_NAME) or socket.gethostname()
+        name = own_name if self.host in EVERY_ADDRESS else self.host
         return f"{'https' if self.tls else 'http'}://{f'[{name}]' if ':' in name else name}:{port}"
 
 

@@ -12,7 +12,7 @@ from aiohttp import ClientConnectorCertificateError, ClientError, ClientSession,
 
 from quartet.access import pending
 from quartet.access.pending import MAX_PENDING_CONNECTIONS
-from quartet.access.place import THIS_MACHINE, Place, client_tls, server_tls
+from quartet.access.place import HOST_NAME, THIS_MACHINE, Place, client_tls, server_tls
 from quartet.access.run_server import RunServer
 from quartet.access.token import bearer
 from quartet.errors import SetupError
@@ -149,6 +149,12 @@ async def test_address_of_another_machine_is_explained(host: str) -> None:
 )
 def test_url_names_a_host_that_others_can_use(host: str, url: str) -> None:
     assert Place(host).url(5) == url
+
+
+def test_url_has_the_name_that_a_deployment_gives_the_machine(monkeypatch) -> None:
+    monkeypatch.setenv(HOST_NAME, "run-engine-0.run")
+    assert Place("0.0.0.0").url(5) == "http://run-engine-0.run:5"
+    assert Place("127.0.0.1").url(5) == "http://127.0.0.1:5"
 
 
 async def test_tls_serves_those_who_trust_the_certificate(tmp_path: Path) -> None:

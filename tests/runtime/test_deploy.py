@@ -7,6 +7,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from quartet.access.place import HOST_NAME
 from tests.command import quartet
 
 RECIPE = ("first", "--set", "ledger.url=postgresql://quartet@db/runs", "--set", "engine.replicas=3")
@@ -60,12 +61,33 @@ def test_every_node_of_the_cluster_requires_a_token(manifests) -> None:
     pods = [one["spec"]["template"]["spec"] for one in manifests if "template" in one["spec"]]
     assert len(pods) == 6
     for pod in pods:
-        mode, token = pod["containers"][0]["env"]
+        mode, token = (one for one in pod["containers"][0]["env"] if one["name"].startswith("RAY_"))
         assert mode == {"name": "RAY_AUTH_MODE", "value": "token"}
         assert token["valueFrom"]["secretKeyRef"] == {"name": "first", "key": "RAY_AUTH_TOKEN"}
     _, *tasks = deploy("--to", "skypilot", "--gpu", "H100")
     for task in tasks:
         assert task["envs"] == {"RAY_AUTH_MODE": "token"} and task["secrets"] == {"RAY_AUTH_TOKEN": None}
+
+
+def test_pods_announce_a_name_that_others_resolve_and_linux_allows_as_a_host_name(manifests) -> None:
+    """Full names, with namespace and cluster, exceed Linux' 64 characters for a run with a name of 14."""
+    for one in manifests:
+        if "template" in one["spec"]:
+            pod, role = one["spec"]["template"]["spec"], one["metadata"]["name"].removeprefix("first-")
+            env = {entry["name"]: entry for entry in pod["containers"][0]["env"]}
+            assert env["POD"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+            host = "head" if role == "head" else "$(POD)"
+            assert env[HOST_NAME]["value"] == f"{host}.first" and pod["subdomain"] == "first"
+            assert list(env).index("POD") < list(env).index(HOST_NAME), "Kubernetes expands earlier variables only"
+            assert "setHostnameAsFQDN" not in pod
+
+
+def test_processes_of_a_pod_can_share_more_memory_than_64_megabytes(manifests) -> None:
+    for one in manifests:
+        if "template" in one["spec"]:
+            pod = one["spec"]["template"]["spec"]
+            assert {"name": "shm", "emptyDir": {"medium": "Memory"}} in pod["volumes"]
+            assert {"name": "shm", "mountPath": "/dev/shm"} in pod["containers"][0]["volumeMounts"]
 
 
 def test_the_head_trains_and_resumes_after_its_pod_was_replaced(manifests, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Only built-in kinds are used, so the cluster needs no operator.
 
 import math
 
+from quartet.access.place import HOST_NAME
 from quartet.runtime.deploy.base import AUTH_MODE, AUTH_TOKEN, PORT, RUNS, Deployment, Manifest, Nodes
 
 HEAD = "head"
@@ -43,7 +44,7 @@ def _volume(one: Deployment, storage: str, storage_class: str | None) -> Manifes
 
 def _head(one: Deployment, image: str) -> Manifest:
     """The job with the supervisor. A pod that fails is replaced, and resumes the run."""
-    pod = _pod(one, HEAD, image, one.train, {"requests": HEAD_RESOURCES})
+    pod = _pod(one, HEAD, image, one.train, {"requests": HEAD_RESOURCES}, hostname=HEAD)
     pod["spec"] |= {"hostname": HEAD, "restartPolicy": "Never"}
     spec = {"backoffLimit": 6, "template": pod}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(one, f"{one.name}-{HEAD}"), "spec": spec}
@@ -54,7 +55,8 @@ def _stateful_set(one: Deployment, nodes: Nodes, image: str) -> Manifest:
     needs |= {"memory": f"{nodes.needs.memory_gigabytes:g}G"} if nodes.needs.memory_gigabytes else {}
     gpus = {"nvidia.com/gpu": f"{math.ceil(nodes.needs.gpus)}"} if nodes.needs.gpus else {}
     resources = {"requests": needs | gpus} | ({"limits": gpus} if gpus else {})
-    pod = _pod(one, nodes.role, image, f"exec {nodes.join(f'{HEAD}.{one.name}')}", resources)
+    command = f"exec {nodes.join(f'{HEAD}.{one.name}')}"
+    pod = _pod(one, nodes.role, image, command, resources, hostname="$(POD)")
     pod["spec"] |= {"nodeSelector": nodes.needs.labels} if nodes.needs.labels else {}
     role = _labels(one) | {"app.kubernetes.io/component": nodes.role}
     spec = {
@@ -68,22 +70,29 @@ def _stateful_set(one: Deployment, nodes: Nodes, image: str) -> Manifest:
     return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec}
 
 
-def _pod(one: Deployment, role: str, image: str, command: str, resources: Manifest) -> Manifest:
+def _pod(one: Deployment, role: str, image: str, command: str, resources: Manifest, *, hostname: str) -> Manifest:
+    """A pod, which other pods find as HOSTNAME.NAME. Its full name with namespace and cluster would be too long for a
+    host name, which Linux limits to 64 characters."""
     container = {
         "name": role,
         "image": image,
         "command": ["bash", "-c", command, role],
         "resources": resources,
         "env": [{"name": name, "value": value} for name, value in AUTH_MODE.items()]
+        + [{"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
+        + [{"name": HOST_NAME, "value": f"{hostname}.{one.name}"}]
         + [{"name": AUTH_TOKEN, "valueFrom": {"secretKeyRef": {"name": one.name, "key": AUTH_TOKEN}}}],
         "envFrom": [{"secretRef": {"name": one.name}}],
-        "volumeMounts": [{"name": "runs", "mountPath": RUNS}],
+        "volumeMounts": [{"name": "runs", "mountPath": RUNS}, {"name": "shm", "mountPath": "/dev/shm"}],
     }
     spec = {
         "subdomain": one.name,
-        "setHostnameAsFQDN": True,  # a server announces its host name, which other pods must resolve
         "containers": [container],
-        "volumes": [{"name": "runs", "persistentVolumeClaim": {"claimName": one.name}}],
+        "volumes": [
+            {"name": "runs", "persistentVolumeClaim": {"claimName": one.name}},
+            # Processes that share GPUs exchange tensors there, and 64 MB, the usual size, are too few.
+            {"name": "shm", "emptyDir": {"medium": "Memory"}},
+        ],
     }
     return {"metadata": {"labels": _labels(one) | {"app.kubernetes.io/component": role}}, "spec": spec}
 
