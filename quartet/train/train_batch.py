@@ -41,7 +41,7 @@ def train_batch(
         with phases("update"):
             before = learner.optimizer_step
             metrics = learner.update(plan, progress, record.see if record else None)
-            # Without an optimizer step there is nothing that `Trainer` would undo, so the reference stays too.
+            # Without an optimizer step there is nothing that `Trainer` would undo, so the reference moves later.
             if learner.moving_reference is not None and learner.optimizer_step != before:
                 learner.moving_reference.follow(batch.train_step)
         if record:

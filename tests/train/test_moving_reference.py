@@ -71,6 +71,23 @@ def test_a_reference_with_one_move_is_the_policy_of_that_train_step_for_the_rest
     assert torch.equal(weights(learner.frozen["reference"]), policies[1])
 
 
+def test_a_move_that_a_train_step_without_an_optimizer_step_missed_is_made_at_the_next(recipe: RecipeBuilder) -> None:
+    learner = learner_of(recipe, train_steps_per_move=2, max_moves=1)
+    train(learner, 1)
+    policies = {}
+    for train_step in (3, 4):  # step 2 had no trained tokens
+        train(learner, train_step)
+        policies[train_step] = weights(learner.model)
+    assert torch.equal(weights(learner.frozen["reference"]), policies[3])
+
+
+def test_a_move_is_made_again_after_a_roll_back(recipe: RecipeBuilder) -> None:
+    learner = learner_of(recipe, train_steps_per_move=2)
+    for train_step in (1, 2, 3, 2):
+        train(learner, train_step)
+    assert torch.equal(weights(learner.frozen["reference"]), weights(learner.model))
+
+
 def test_a_weight_changes_with_the_train_step(recipe: RecipeBuilder) -> None:
     """The policy's term is gone after step 1; then the gradient is that of the reference alone."""
     terms = [{"name": "ppo_clip", "weight_points": [(1, 1.0), (2, 0.0)]}, {"name": "kl", "weight": 0.0}]
