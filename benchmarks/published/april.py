@@ -112,7 +112,7 @@ def scenario(assumed: Assumed, *, recycles: bool) -> Scenario:
     if recycles:
         recipe["straggler"] = {"name": "april", "over_provision": OVER_PROVISION}
     gpu = GPUS["H100"]
-    passes = passes_of(optimizer_epochs=1, activation_checkpointing=True, reference=False)
+    passes = passes_of(optimizer_epochs=1, activation_checkpointing=True, further=1)
     return Scenario(
         kinds={"reasoning": kind},
         model=MODEL,

@@ -123,7 +123,7 @@ def scenario(assumed: Assumed, frozen: tuple[str, ...], schedule: str) -> Scenar
         "rollout": {"lease_seconds": 120.0, "max_attempts": 10},
     }
     gpu = GPUS["H100"]
-    passes = passes_of(optimizer_epochs=1, activation_checkpointing=True, reference=False)
+    passes = passes_of(optimizer_epochs=1, activation_checkpointing=True, further=1)
     return Scenario(
         kinds={"dialogue": kind},
         model=MODEL,

@@ -190,7 +190,7 @@ def scenario(assumed: Assumed, *, decoupled: bool) -> Scenario:
         "filters": [{"name": "mixed_outcome"}] if decoupled or assumed.coupled_drops else [],
     }
     gpu = GPUS["H100"]
-    passes = passes_of(optimizer_epochs=1, activation_checkpointing=True, reference=True)
+    passes = passes_of(optimizer_epochs=1, activation_checkpointing=True, further=2)
     return Scenario(
         kinds={"desktop": kind},
         model=MODEL,

@@ -111,7 +111,7 @@ def scenario(assumed: Assumed, schedule: str, mix: Mix, *, affinity: bool) -> Sc
         for name, count in zip(("H800", "H20"), mix, strict=True)
         if count
     ]
-    passes = passes_of(optimizer_epochs=1, activation_checkpointing=True, reference=False)
+    passes = passes_of(optimizer_epochs=1, activation_checkpointing=True, further=1)
     return Scenario(
         kinds=_kinds(assumed),
         model=MODEL,

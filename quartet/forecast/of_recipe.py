@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from quartet.config import Recipe
+from quartet.config import Recipe, Train
 from quartet.errors import ConfigError
 from quartet.forecast.engine_cost import engine_cost, fewest_gpus
 from quartet.forecast.gpus import GPUS
@@ -87,17 +87,22 @@ def run_of(recipe: Recipe, inputs: Inputs, rollouts_ahead: int) -> tuple[Run, in
     """Return what is fixed for all splits, and the number of GPUs per engine."""
     kind, model, workload = GPUS[inputs.gpu], model_of(recipe, inputs), workload_of(recipe, inputs)
     gpus_per_engine = inputs.gpus_per_engine or fewest_gpus(kind, model)
-    users: list[Any] = [find(part.kind, part.name) for part in (recipe.credit, *recipe.loss.terms)]
+    needs = _passes_before_the_update(recipe)
     passes = passes_of(
         optimizer_epochs=recipe.train.epochs,
         activation_checkpointing=recipe.train.activation_checkpointing,
-        reference=any("reference" in part.needs for part in users),
+        further=len(needs) + _scored_before_the_update(recipe.train),
     )
     run = Run(
         model=model,
         workload=workload,
         engine=engine_cost(kind, gpus_per_engine, model, workload),
-        trainer=Trainer(kind=kind, trainer_efficiency=inputs.trainer_efficiency, passes=passes),
+        trainer=Trainer(
+            kind=kind,
+            trainer_efficiency=inputs.trainer_efficiency,
+            passes=passes,
+            frozen_policies=len(needs & {"reference", "teacher"}),
+        ),
         sessions=inputs.desktops,
         rollouts_per_batch=recipe.rollouts_per_batch,
         rollouts_ahead=rollouts_ahead,
@@ -139,3 +144,16 @@ def workload_of(recipe: Recipe, inputs: Inputs) -> Workload:
         step_seconds=inputs.step_seconds,
         reset_seconds=inputs.reset_seconds,
     )
+
+
+def _passes_before_the_update(recipe: Recipe) -> set[str]:
+    """Return the names of the forward passes for the credit, and `reference` if a loss term needs it."""
+    credit: Any = find(recipe.credit.kind, recipe.credit.name)
+    terms: list[Any] = [find(term.kind, term.name) for term in recipe.loss.terms]
+    return {*credit.needs} | ({"reference"} & {need for term in terms for need in term.needs})
+
+
+def _scored_before_the_update(train: Train) -> float:
+    """Return the share of the tokens whose old log-probs need a pass of their own: with one epoch, those of the first
+    minibatch are computed by its update."""
+    return 1.0 if train.epochs > 1 else 1 - 1 / train.minibatches

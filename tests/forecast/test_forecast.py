@@ -6,10 +6,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from safetensors import safe_open
 
+from benchmarks.bandit import bandit_recipe
 from quartet.errors import ConfigError
 from quartet.forecast.engine_cost import EngineCost, engine_cost, fewest_gpus
 from quartet.forecast.gpus import GPUS
 from quartet.forecast.model_size import ModelSize, read_model_size
+from quartet.forecast.of_recipe import Inputs, run_of
 from quartet.forecast.sessions import batch_of, turns_per_second
 from quartet.forecast.split import ENOUGH, NEARLY, best_split, enough_gpus, limit, splits
 from quartet.forecast.throughput import Run, rates
@@ -72,8 +74,25 @@ def test_littles_law(running, engines):
 def test_a_train_step_takes_six_operations_per_parameter_and_token():
     trainer = Trainer(kind=GPUS["A100"], trainer_efficiency=0.5, passes=3)
     assert trainer.step_seconds(8, MODEL, 1e6) == pytest.approx(6 * 8e9 * 1e6 / (8 * 312e12 * 0.5))
-    assert passes_of(optimizer_epochs=1, activation_checkpointing=False, reference=False) == 4
-    assert passes_of(optimizer_epochs=2, activation_checkpointing=True, reference=True) == 10
+    assert passes_of(optimizer_epochs=1, activation_checkpointing=False, further=0) == 3
+    assert passes_of(optimizer_epochs=2, activation_checkpointing=True, further=2) == 10
+
+
+@pytest.mark.parametrize(
+    ("sections", "passes", "frozen"),
+    [
+        ({}, 3, 0),
+        ({"train": {"minibatches": 4}}, 3.75, 0),
+        ({"train": {"epochs": 2, "minibatches": 4}}, 7, 0),
+        ({"train": {"activation_checkpointing": True}, "loss": {"terms": ["ppo_clip", "kl"]}}, 5, 1),
+        ({"loss": {"terms": ["ppo_clip", "value"]}, "credit": {"name": "gae"}}, 4, 0),
+    ],
+)
+def test_passes_and_frozen_policies_are_those_of_the_recipe(bandit_policy, sections, passes, frozen):
+    means = {"step_seconds": 1.0, "reset_seconds": 1.0, "load_seconds": 1.0, "kept_share": 1.0}
+    inputs = Inputs(gpus=8, desktops=64, gpu="H100", trainer_efficiency=0.4, **means)
+    trainer = run_of(bandit_recipe(bandit_policy, **sections), inputs, 32)[0].trainer
+    assert (trainer.passes, trainer.frozen_policies) == (passes, frozen)
 
 
 @pytest.mark.parametrize("policy", shipped_policies().values(), ids=shipped_policies())
