@@ -37,10 +37,14 @@ def verdicts(measured: Sequence[tuple[Claim, Sequence[float]]]) -> list[Verdict]
 
 
 def p_value(values: Sequence[float], bound: float) -> float:
-    """Return the two-sided p-value of Student's t test of the mean against `bound`."""
+    """Return the two-sided p-value of Student's t test of the mean against `bound`.
+
+    For equal values it is that of the sign test: they are equal because of the unit in which they are counted, such as
+    batches, which is no certainty.
+    """
     distance, spread = abs(fmean(values) - bound), stdev(values) / sqrt(len(values))
     if spread == 0:
-        return float(distance == 0)
+        return 2.0 ** (1 - len(values)) if distance else 1.0
     return two_sided(distance / spread, len(values) - 1)
 
 

@@ -152,8 +152,8 @@ def test_p_values_are_those_of_tables_of_students_t(t: float, degrees: int):
     assert two_sided(0.0, degrees) == 1.0
 
 
-def test_values_without_spread_have_the_p_value_0_or_1():
-    assert [p_value([0.5, 0.5], bound) for bound in (0.5, 0.4)] == [1.0, 0.0]
+def test_values_without_spread_have_the_p_value_of_the_sign_test():
+    assert [p_value([0.5, 0.5], bound) for bound in (0.5, 0.4)] == [1.0, 0.5]
 
 
 def test_holm_multiplies_the_smallest_p_by_the_number_and_keeps_the_order():
