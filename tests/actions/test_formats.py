@@ -450,6 +450,20 @@ def test_wrong_arguments_are_refused_and_no_other_action(name, text):
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("qwen3_vl", tool_call(action="left_click", coordinate=[10**400, 5])),
+        ("qwen3_vl", tool_call(action="wait", time=10**400)),
+        ("computer_13", computer_13("CLICK", x=10**400, y=5)),
+        ("computer_13", computer_13("SCROLL", dx=0, dy=-(10**400))),
+    ],
+)
+def test_an_integer_that_no_float_can_hold_is_too_large(name, text):
+    with pytest.raises(ActionError, match="number too large"):
+        part(name).parse(text, PICTURE)
+
+
+@pytest.mark.parametrize(
     ("key", "canonical"),
     [("ctrlleft", "Control"), ("shiftright", "Shift"), ("winleft", "Meta"), ("printscreen", "PrintScreen")],
 )
