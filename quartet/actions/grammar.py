@@ -181,21 +181,29 @@ def _call(match: re.Match[str]) -> ToolCall:
     return ToolCall(name=match[1], arguments=arguments)
 
 
+def _word(*words: str) -> str:
+    """Return a pattern of one of these words in any case. Only ASCII letters match: Unicode takes `ı` for an `i` of
+    another case, and `ſ` for an `s`, and `str.lower` leaves both."""
+    return rf"(?ai:{'|'.join(words)})"
+
+
+_HERE, _TO, _DONE, _INFEASIBLE = _word(HERE), _word("to"), _word("done"), _word("infeasible")
+
 _RULES: list[tuple[re.Pattern[str], Callable[[re.Match[str]], Action | None]]] = [
-    (re.compile(pattern, re.IGNORECASE | re.DOTALL), build)
+    (re.compile(pattern, re.DOTALL), build)
     for pattern, build in (
-        (rf"({'|'.join(_GESTURES)})\s*+({HERE}(?={_END})|{_TARGET}){_END}", _pointer),
-        (rf"type\s*+({HERE}(?=\s*+{_BEFORE_QUOTE})|{_TARGET})\s*+{_BEFORE_QUOTE}", _type),
-        (rf"select\s*+({_ELEMENT})\s*+{_BEFORE_QUOTE}", _select),
-        (rf"(key_down|key_up|key|press)\s++(\S++(?:\s++[^\s.`*]++){{0,{MAX_KEYS - 1}}}+){_END}", _keyboard),
-        (rf"scroll\s++(?:({_TARGET})\s*+)?+(left|right|up|down)(?:\s++(\d++))?+{_END}", _scroll),
-        (rf"drag\s*+({HERE}(?=\s++to\b)|{_TARGET})\s*+(?:to|->)\s*+({_TARGET}){_END}", _drag),
-        (rf"wait(?:\s++({_NUMBER}))?+{_END}", lambda match: Wait(seconds=float(match[1] or 1))),
-        (r"call\s++([\w.-]{1,100}+)\s*+(\{.*+)$", _call),
-        (rf"done{_END}", lambda match: Done()),
-        (rf"done\s*+{_BEFORE_QUOTE}", lambda match: Done(answer=_unquote(match.string[match.end() :]))),
-        (rf"infeasible{_END}", lambda match: Infeasible()),
-        (rf"infeasible\s*+{_BEFORE_QUOTE}", lambda match: Infeasible(reason=_unquote(match.string[match.end() :]))),
+        (rf"({_word(*_GESTURES)})\s*+({_HERE}(?={_END})|{_TARGET}){_END}", _pointer),
+        (rf"{_word('type')}\s*+({_HERE}(?=\s*+{_BEFORE_QUOTE})|{_TARGET})\s*+{_BEFORE_QUOTE}", _type),
+        (rf"{_word('select')}\s*+({_ELEMENT})\s*+{_BEFORE_QUOTE}", _select),
+        (rf"({_word(*_MOTIONS)})\s++(\S++(?:\s++[^\s.`*]++){{0,{MAX_KEYS - 1}}}+){_END}", _keyboard),
+        (rf"{_word('scroll')}\s++(?:({_TARGET})\s*+)?+({_word(*DIRECTIONS)})(?:\s++(\d++))?+{_END}", _scroll),
+        (rf"{_word('drag')}\s*+({_HERE}(?=\s++{_TO}\b)|{_TARGET})\s*+(?:{_TO}|->)\s*+({_TARGET}){_END}", _drag),
+        (rf"{_word('wait')}(?:\s++({_NUMBER}))?+{_END}", lambda match: Wait(seconds=float(match[1] or 1))),
+        (rf"{_word('call')}\s++([\w.-]{{1,100}}+)\s*+(\{{.*+)$", _call),
+        (rf"{_DONE}{_END}", lambda match: Done()),
+        (rf"{_DONE}\s*+{_BEFORE_QUOTE}", lambda match: Done(answer=_unquote(match.string[match.end() :]))),
+        (rf"{_INFEASIBLE}{_END}", lambda match: Infeasible()),
+        (rf"{_INFEASIBLE}\s*+{_BEFORE_QUOTE}", lambda match: Infeasible(reason=_unquote(match.string[match.end() :]))),
     )
 ]
 

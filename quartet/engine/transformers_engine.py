@@ -5,10 +5,8 @@ have the same version. The features of a prompt's pictures are input to the firs
 through the KV cache.
 """
 
-import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
@@ -30,6 +28,7 @@ from quartet.engine.sampling import sample
 from quartet.engine.step_watch import StepWatch
 from quartet.engine.stop_strings import StopStrings
 from quartet.engine.verified_load import refusing, verify
+from quartet.engine.work_thread import WorkThread
 from quartet.errors import EngineError
 from quartet.policy.device import usable_device
 from quartet.policy.files import raising_checkpoint_errors
@@ -89,7 +88,7 @@ class TransformersEngine:
         self.counters = Counters()
         self._in_flight: dict[str, _Request] = {}
         self._closed = False
-        self._thread = ThreadPoolExecutor(1, "engine", torch.set_num_threads, (config.threads,))
+        self._thread = WorkThread("engine", partial(torch.set_num_threads, config.threads))
 
     @property
     def active_requests(self) -> int:
@@ -166,15 +165,15 @@ class TransformersEngine:
         )
 
     async def close(self) -> None:
-        """End the thread; requests in flight end with the tokens sampled so far."""
+        """End the thread; requests in flight end with the tokens sampled so far. A hung thread is abandoned."""
         self._closed = True
         for entry in self._in_flight.values():
             entry.ended = True
-        await asyncio.to_thread(self._thread.shutdown)
+        await self._thread.close(self._watch.seconds_left)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         await self.version()
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await self._thread.execute(work)
 
     @torch.no_grad()
     def _proved(self, folder: Path) -> tuple[Any, float | None, int]:

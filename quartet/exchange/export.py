@@ -12,6 +12,7 @@ from quartet.errors import ConfigError, nearest
 from quartet.exchange import WRITERS
 from quartet.exchange.fingerprint import run_fingerprint
 from quartet.exchange.record import Provenance, TrajectoryRecord
+from quartet.exchange.revisions import RevisionWriter
 from quartet.exchange.stored import Selection, stored_families, stored_trajectories
 from quartet.ledger import Ledger
 from quartet.on_progress import OnProgress, nobody_watches
@@ -19,7 +20,7 @@ from quartet.registry import lookup
 
 
 class ExportSummary(Struct, frozen=True, kw_only=True):
-    """Result of an export."""
+    """Result of an export. The numbers of trajectories, turns and tokens are those that were read."""
 
     output: str
     format: str
@@ -29,6 +30,8 @@ class ExportSummary(Struct, frozen=True, kw_only=True):
     damaged: int
     """Number of trajectories left out because their blobs are missing or do not match their checksums."""
     bytes: int
+    revisions: int | None = None
+    """Number of revision trajectories written; None in other formats, which write each trajectory that was read."""
 
 
 def export(
@@ -73,6 +76,7 @@ def export(
         output=str(output),
         format=kind,
         bytes=output.stat().st_size,
+        revisions=writer.num_written if isinstance(writer, RevisionWriter) else None,
         **{name: sums[name] for name in ("trajectories", "turns", "response_tokens", "damaged")},
     )
 

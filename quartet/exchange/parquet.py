@@ -80,8 +80,8 @@ def _to_row(record: TrajectoryRecord) -> dict[str, Any]:
         row |= row.pop(part) or {}
     for turn in row["turns"]:
         turn["rewards"] = list(turn.get("rewards", {}).items())
-        for action in turn.get("actions", []):
-            action |= {"action": _text(action["action"])} if "action" in action else {}
+    for taken in _taken(row):
+        taken |= {"action": _text(taken["action"])} if "action" in taken else {}
     for seen in _observations(row):
         seen |= {"tools": _text(seen["tools"])} if "tools" in seen else {}
     return row | {"params": _text(row["params"]), "rewards": list(row["rewards"].items())}
@@ -91,8 +91,8 @@ def _from_row(row: dict[str, Any]) -> TrajectoryRecord:
     row = _without_nulls(row) | {"params": msgspec.json.decode(row["params"]), "rewards": dict(row["rewards"])}
     for turn in row["turns"]:
         turn["rewards"] = dict(turn.get("rewards", []))
-        for action in turn.get("actions", []):
-            action |= {"action": msgspec.json.decode(action["action"])} if "action" in action else {}
+    for taken in _taken(row):
+        taken |= {"action": msgspec.json.decode(taken["action"])} if "action" in taken else {}
     for seen in _observations(row):
         seen |= {"tools": msgspec.json.decode(seen["tools"])} if "tools" in seen else {}
     row |= {part: {name: row.pop(name) for name in names if name in row} for part, names in _PARTS.items()}
@@ -106,6 +106,14 @@ def _from_row(row: dict[str, Any]) -> TrajectoryRecord:
 def _observations(row: dict[str, Any]) -> list[dict[str, Any]]:
     final = row.get("final_observation")
     return [turn["observation"] for turn in row["turns"]] + ([final] if final else [])
+
+
+def _taken(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the actions of the policy, and those of an expert in the reset."""
+    for turn in row["turns"]:
+        yield from turn.get("actions", [])
+    for seen in _observations(row):
+        yield from seen.get("prepared", [])
 
 
 def _text(value: Any) -> str:
@@ -160,10 +168,11 @@ def _schema(pa: Any) -> Any:
         "finish_reason": text,
     }
     picture = {"content_hash": text, "data": pa.binary()}
-    observation = {"goal": text, "text": text, "error": text, "pictures": pa.list_(_struct(pa, picture))}
-    observation |= {"messages": pa.list_(_struct(pa, {"role": text, "content": text, "name": text})), "tools": text}
     action = {"action": text, "canonical": text, "outcome": text, "error": text}
     action |= {"points": pa.list_(pa.list_(number))}
+    observation = {"goal": text, "text": text, "guidance": text, "error": text}
+    observation |= {"pictures": pa.list_(_struct(pa, picture)), "prepared": pa.list_(_struct(pa, action))}
+    observation |= {"messages": pa.list_(_struct(pa, {"role": text, "content": text, "name": text})), "tools": text}
     turn = {
         "observation": _struct(pa, observation),
         "call_index": whole,

@@ -4,11 +4,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import BinaryIO, NamedTuple
 
+from msgspec.structs import replace
+
 from quartet.actions.taken import taken_action
 from quartet.config import Recipe
 from quartet.exchange.chat import ChatWriter
 from quartet.exchange.record import TrajectoryRecord
-from quartet.types import Trajectory, Turn
+from quartet.types import Observation, Trajectory, Turn
 
 REVISIONS = (
     "My last action was wrong. I go back and try another one.",
@@ -28,10 +30,11 @@ class Splice(NamedTuple):
 
 
 def num_shared(one: Trajectory, other: Trajectory) -> int:
-    """Return the number of first turns with the same observations and responses in both trajectories."""
+    """Return the number of first turns with the same observations and responses in both trajectories. Guidance does not
+    count, since chats leave it out."""
     count = 0
     for mine, theirs in zip(one.turns, other.turns, strict=False):
-        if (mine.observation, mine.response) != (theirs.observation, theirs.response):
+        if mine.response != theirs.response or not _same(mine.observation, theirs.observation):
             break
         count += 1
     return count
@@ -40,21 +43,29 @@ def num_shared(one: Trajectory, other: Trajectory) -> int:
 def splice(failed: Trajectory, solved: Trajectory, revision: str) -> Splice | None:
     """Return the shared turns, the first wrong turn, the revision, and the turns of the success after the shared ones.
 
-    The revision answers the observation that followed the wrong turn. Return None if there was none, or if neither
-    trajectory differs from the other.
+    The revision answers the observation that followed the wrong turn. Return None if there was none, if neither
+    trajectory differs from the other, or if they differ in an observation first: the success then does not continue
+    from where the wrong turn was taken.
     """
     shared = num_shared(failed, solved)
     after = [turn.observation for turn in failed.turns[shared + 1 : shared + 2]]
     after += [failed.final_observation] if failed.final_observation else []
     if not after or shared >= min(len(failed.turns), len(solved.turns)):
         return None
+    if not _same(failed.turns[shared].observation, solved.turns[shared].observation):
+        return None
     wrong = failed.turns[: shared + 1]
     revised = Turn(observation=after[0], call_index=0, response=revision, actions=[taken_action(revision)])
     return Splice([*wrong, revised, *solved.turns[shared:]], first_learned=len(wrong))
 
 
+def _same(one: Observation, other: Observation) -> bool:
+    return replace(one, guidance="") == replace(other, guidance="")
+
+
 class RevisionWriter:
-    """Writer of one revision trajectory for each failed rollout of a group with a success.
+    """Writer of one revision trajectory for each failed rollout of a group with a success. In rollouts of several
+    players, each is compared with itself: a part of one policy with the same part of other rollouts.
 
     A failure is spliced with the success that shares most turns with it: in a tree, its nearest relative. Agent-R lets
     the policy judge where a failed rollout went wrong; here it is the first turn in which both differ, which a fork
@@ -64,31 +75,33 @@ class RevisionWriter:
     source = "Agent-R, arXiv 2501.11425, revision trajectories; released code (thresholds for rewards left out)"
 
     def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
+        self.num_written = 0
         self._chats = ChatWriter(file, recipe)
-        self._groups: defaultdict[int, list[TrajectoryRecord]] = defaultdict(list)
+        self._players: defaultdict[tuple[int, str, str], list[TrajectoryRecord]] = defaultdict(list)
 
     def write(self, record: TrajectoryRecord) -> None:
         """Keep a trajectory that counts in its group."""
-        if record.trajectory.status.countable:
-            self._groups[record.provenance.group_id].append(record)
+        trajectory = record.trajectory
+        if trajectory.status.countable:
+            self._players[record.provenance.group_id, trajectory.policy, trajectory.part].append(record)
 
     def finish(self) -> None:
         """Write the revision trajectories of all groups."""
-        written = 0
-        for members in self._groups.values():
+        for members in self._players.values():
             solved = [member for member in members if member.trajectory.success]
             for failed in (member.trajectory for member in members if not member.trajectory.success):
-                record = _nearest(failed, solved)
-                spliced = splice(failed, record.trajectory, REVISIONS[written % len(REVISIONS)]) if record else None
-                if record and spliced:
-                    self._chats.write_turns(record, spliced.turns, spliced.first_learned)
-                    written += 1
+                self._revise(failed, solved)
+
+    def _revise(self, failed: Trajectory, solved: Sequence[TrajectoryRecord]) -> None:
+        """Write the failure, spliced with the nearest success that it can be spliced with, if any."""
+        revision = REVISIONS[self.num_written % len(REVISIONS)]
+        for record in sorted(solved, key=lambda record: _distance(failed, record.trajectory)):
+            if spliced := splice(failed, record.trajectory, revision):
+                self._chats.write_turns(record, spliced.turns, spliced.first_learned)
+                self.num_written += 1
+                return
 
 
-def _nearest(failed: Trajectory, solved: Sequence[TrajectoryRecord]) -> TrajectoryRecord | None:
-    """Return the success that shares most turns with a failure; of several, the shortest."""
-
-    def closeness(record: TrajectoryRecord) -> tuple[int, int]:
-        return num_shared(failed, record.trajectory), -len(record.trajectory.turns)
-
-    return max(solved, key=closeness, default=None)
+def _distance(failed: Trajectory, solved: Trajectory) -> tuple[int, int]:
+    """Return the order of successes: those that share most turns with a failure first; of several, the shortest."""
+    return -num_shared(failed, solved), len(solved.turns)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from quartet.env.base import Env
+from quartet.errors import RecalledError
 from quartet.rollout.attempt import Attempt
 from quartet.telemetry.activities import WAIT
 from quartet.types import Observation, StepResult, Task
@@ -23,7 +24,7 @@ class Turnstile:
         """Reset the session for the attempt's task, wait until a rollout may run, and yield the session.
 
         The wait ends when a running rollout ends, so it counts as progress and keeps the lease. Raise the errors of the
-        reset.
+        reset, and `RecalledError` if the attempt is recalled while it waits: its session is then free for another one.
         """
         if self._free is None:
             yield session
@@ -33,11 +34,23 @@ class Turnstile:
         attempt.waits_for_turn = True
         try:
             with attempt.watch.span(WAIT, reason="the end of a running rollout"):
-                await attempt.watch.at_work(self._take_turn(attempt, self._free))
+                await attempt.watch.at_work(self._turn_or_recall(attempt, self._free))
             yield ahead
         finally:
             if not attempt.waits_for_turn:
                 self._free.release()
+
+    async def _turn_or_recall(self, attempt: Attempt, free: asyncio.Semaphore) -> None:
+        turn = asyncio.create_task(self._take_turn(attempt, free))
+        recall = asyncio.create_task(attempt.wait_for_recall())
+        try:
+            await asyncio.wait({turn, recall}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            turn.cancel()
+            recall.cancel()
+            await asyncio.wait({turn, recall})
+        if attempt.waits_for_turn:
+            raise RecalledError("the rollout was recalled while it waited for its turn")
 
     async def _take_turn(self, attempt: Attempt, free: asyncio.Semaphore) -> None:
         """Wait for a turn. The attempt has it from the same tick on, even if it is cancelled before it continues."""

@@ -36,14 +36,21 @@ class Attempt:
     waits_for_turn: bool = False
     """True while it waits, with its environment reset, for one of `rollout.max_running` other rollouts to end."""
     started: float = field(default_factory=time.monotonic)
+    _recall: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def recalled(self) -> bool:
         """True once the attempt was recalled."""
-        return any(model.recalled for model in self.models.values())
+        return self._recall.is_set()
+
+    async def wait_for_recall(self) -> None:
+        """Wait until the attempt is recalled, perhaps for ever."""
+        await self._recall.wait()
 
     async def recall(self) -> None:
-        """Stop the attempt at the next token of each policy. Raises `EngineError` if an engine cannot be reached."""
+        """Stop the attempt at the next token of each policy, or while it waits for its turn. Raises `EngineError` if an
+        engine cannot be reached."""
+        self._recall.set()
         await asyncio.gather(*(model.recall() for model in self.models.values()))
 
     def unfinished(self, status: Status, error: Exception) -> Trajectory:

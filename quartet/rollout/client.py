@@ -53,8 +53,9 @@ class ModelClient:
         and versions; calls of an evaluation need neither.
 
         `partial` contains the calls that earlier attempts had sampled. A call of `partial` is returned instead of a new
-        sample if its prompt is the same, token for token; a call that was cut is continued. A `borrowed` call comes
-        from the parent rollout, and another prompt for it raises `DivergedError`.
+        sample if its prompt is the same, token for token; a call that was cut is continued, perhaps by an older policy
+        version, since each token records its own. A `borrowed` call comes from the parent rollout, and another prompt
+        for it raises `DivergedError`.
 
         For each call that was sampled here and not aborted, `on_call` receives the call and the calls before it; then
         `generate` returns. `on_diverged` is called when a prompt differs from that of the earlier attempt.

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from quartet.actions.taken import taken_action
 from quartet.env.base import Env
-from quartet.errors import ConfigError, PromptTooLongError
+from quartet.errors import PromptTooLongError
 from quartet.rollout.client import ModelClient
 from quartet.rollout.loop.base import Limits
 from quartet.types import Call, Observation, Outcome, Prompt, Status, StepResult, Task, Trajectory, Turn
@@ -56,14 +56,18 @@ class Episode:
         return Status.TRUNCATED_TURNS
 
     async def prompt(self, build_prompt: BuildPrompt, observation: Observation) -> Prompt:
-        """Return the prompt for an observation. In a guided rollout it names the ids that are trained instead."""
+        """Return the prompt for an observation. In a guided rollout it names the ids that are trained instead.
+
+        Raises `ValueError`, which fails this rollout only, if guidance was added to a prompt with pictures: a recipe's
+        check knows only whether pictures may be taken.
+        """
         prompt = await built(build_prompt(self, observation))
         if not observation.guidance and not any(call.train_prompt_ids for call in self.model.calls):
             return prompt
         if prompt.media:
-            raise ConfigError(
-                "guidance was added to a prompt with pictures, whose places differ in the prompt that is trained",
-                "set rollout.guidance = 'none', or env.screenshots = false",
+            raise ValueError(
+                "guidance was added to a prompt with pictures, whose places differ in the prompt that is trained: set "
+                "rollout.guidance = 'none', or env.screenshots = false"
             )
         trained = await built(build_prompt(self.as_trained(), replace(observation, guidance="")))
         return prompt if trained.ids == prompt.ids else replace(prompt, train_ids=trained.ids)

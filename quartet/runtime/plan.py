@@ -53,6 +53,7 @@ def check_training(recipe: Recipe) -> None:
     _check_max_rollouts(recipe)
     _check_players(recipe)
     _check_forks(recipe)
+    _check_guidance(recipe)
     if recipe.rollout.temperature == 0:
         raise ConfigError(
             "rollout.temperature = 0: the rollouts of a group would be equal, so there would be nothing to compare",
@@ -186,6 +187,23 @@ def _check_forks(recipe: Recipe) -> None:
                 f"the {choice.kind} {choice.name!r} forks rollouts, and the run has several policies: a child repeats "
                 "the calls of one policy, so the others would sample different moves",
                 "use one policy, or no forks",
+            )
+
+
+def _check_guidance(recipe: Recipe) -> None:
+    """Raise `ConfigError` if rollouts may be guided in prompts with pictures, from which guidance cannot be removed."""
+    from quartet.policy.kind.find import kind_of
+
+    allocator: Any = find(recipe.control.allocator.kind, recipe.control.allocator.name)
+    if not allocator.may_guide or recipe.rollout.guidance.name == "none" or not recipe.env.screenshots:
+        return
+    for place, folder in _first_weights(recipe).items():
+        if kind_of(folder).reads_pictures:
+            raise ConfigError(
+                f"control.allocator = {recipe.control.allocator.name!r} guides rollouts, and the model in {folder} "
+                f"({place}) reads pictures: guidance cannot be removed from prompts with pictures, so it would be "
+                "trained",
+                "set env.screenshots=false, or rollout.guidance='none' and control.allocator='fixed'",
             )
 
 

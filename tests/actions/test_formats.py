@@ -244,6 +244,18 @@ def tool_call(**arguments) -> str:
         ),
         ("ui_tars", "Action: call_user()", [Infeasible()]),
         ("ui_tars", "Action: scroll(direction='down')", [Pointer(gesture="scroll", scrolled=(0, 5))]),
+        *[
+            (
+                "ui_tars",
+                f"Action: {call}",
+                [Pointer(gesture="drag", places=[Point(1, 2, PICTURE), Point(3, 4, PICTURE)])],
+            )
+            for call in (
+                "drag('<point>1 2</point>', '<point>3 4</point>')",
+                "drag('<point>1 2</point>', end_point='<point>3 4</point>')",
+                "drag(end_box='(3,4)', start_box='(1,2)')",
+            )
+        ],
         (
             "ui_tars",
             "Action: scroll(start_box='(3,4)', direction='up')",
@@ -401,6 +413,15 @@ def computer_13(action_type: str, **parameters) -> str:
         ("ui_tars", "Action: wait()\nThis opens a menu."),
         ("ui_tars", "Action: scroll(point='', direction='down')"),
         ("ui_tars", "Action: scroll(direction='down', start_box=3)"),
+        ("ui_tars", "Action: drag('<point>10 10</point>')"),
+        (
+            "ui_tars",
+            "Action: drag(start_point='<point>1 1</point>', start_box='(1,1)', end_point='<point>2 2</point>')",
+        ),
+        ("ui_tars", "Action: drag('<point>1 1</point>', '<point>2 2</point>', '<point>3 3</point>')"),
+        ("ui_tars", "Action: click('<point>1 1</point>', '<point>2 2</point>')"),
+        ("ui_tars", "Action: click(point='<point>1 1</point>', button='right')"),
+        ("ui_tars", "Action: scroll('<point>1 1</point>', 'down', 5)"),
         ("computer_13", computer_13("CLICK", x=100)),
         ("computer_13", computer_13("CLICK", position=[1, 2])),
         ("computer_13", json.dumps({"action_type": "CLICK", "x": 100})),
@@ -426,6 +447,20 @@ def test_wrong_arguments_are_refused_and_no_other_action(name, text):
     with pytest.raises(ActionError) as refused:
         part(name).parse(text, PICTURE)
     assert len(str(refused.value)) < 80
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("qwen3_vl", tool_call(action="left_click", coordinate=[10**400, 5])),
+        ("qwen3_vl", tool_call(action="wait", time=10**400)),
+        ("computer_13", computer_13("CLICK", x=10**400, y=5)),
+        ("computer_13", computer_13("SCROLL", dx=0, dy=-(10**400))),
+    ],
+)
+def test_an_integer_that_no_float_can_hold_is_too_large(name, text):
+    with pytest.raises(ActionError, match="number too large"):
+        part(name).parse(text, PICTURE)
 
 
 @pytest.mark.parametrize(

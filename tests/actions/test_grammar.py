@@ -1,5 +1,6 @@
 """The grammar of actions: what is written is read back, and what policies really say is understood."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,6 +112,27 @@ def test_tolerant_reading(text: str, action: Action) -> None:
 def test_text_that_is_not_an_action_is_rejected(text: str) -> None:
     with pytest.raises(ActionError, match="not an action"):
         parse_action(text)
+
+
+@given(ACTIONS, st.sampled_from([("i", "ı"), ("I", "İ"), ("s", "ſ"), ("k", "\u212a"), ("3", "٣")]))
+def test_whatever_is_read_of_letters_of_other_scripts_can_be_sent(action: Action, letters: tuple[str, str]) -> None:
+    try:
+        actions = parse_actions(format_action(action).replace(*letters))
+    except ActionError:
+        return
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(actions), type=list[Action]) == actions
+
+
+@pytest.mark.parametrize("text", ["clıck [3]", "scroll rıght", "preſs Enter", "\u212aey Enter", "infeaſible"])
+def test_a_word_with_a_letter_of_another_script_is_no_action(text: str) -> None:
+    with pytest.raises(ActionError, match="not an action"):
+        parse_action(text)
+
+
+def test_labels_texts_and_names_of_tools_may_have_letters_of_any_script() -> None:
+    assert parse_action("CLICK Straße ſ [٣]") == click(Element("3", "Straße ſ"))
+    assert parse_action('type\N{NO-BREAK SPACE}HERE "ıſ\u212a"') == Keyboard(text="ıſ\u212a")
+    assert parse_action("Call löſe {}") == ToolCall(name="löſe")
 
 
 @pytest.mark.parametrize(

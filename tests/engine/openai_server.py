@@ -45,6 +45,8 @@ class OpenAIServer:
     """Off: log-probs are those of temperature 1, whatever was asked for."""
     strict: bool = False
     """On: fields that OpenAI's documentation lacks are refused."""
+    repeats: bool = False
+    """On: the text of a token is two tokens for the policy's tokenizer."""
     requests: int = 0
 
     @asynccontextmanager
@@ -119,7 +121,8 @@ class OpenAIServer:
         yield b"[DONE]"
 
     def _choice(self, request: GenerateRequest, result: GenerateResult, reason: str | None) -> dict[str, Any]:
-        choice: dict[str, Any] = {"index": 0, "text": f" w{result.token_ids[0]}", "finish_reason": reason}
+        text = f" w{result.token_ids[0]}" * (2 if self.repeats else 1)
+        choice: dict[str, Any] = {"index": 0, "text": text, "finish_reason": reason}
         if self.tells_ids:
             choice["token_ids"] = result.token_ids
         if self.tells_logprobs:

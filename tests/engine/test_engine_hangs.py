@@ -4,6 +4,7 @@ Nothing here heals what hangs: the threads stay behind, as they would in the pro
 """
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
@@ -57,7 +58,7 @@ async def test_an_engine_whose_step_hangs_says_so_when_it_is_asked_for_its_versi
     await says_that_its_step_hangs(engine)
 
 
-async def test_an_engine_of_transformers_whose_forward_pass_hangs_is_not_healthy(
+async def test_an_engine_of_transformers_whose_forward_pass_hangs_is_not_healthy_and_can_be_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings = config.Engine.model_validate({"name": "transformers", "step_timeout_seconds": 0.2})
@@ -65,8 +66,12 @@ async def test_an_engine_of_transformers_whose_forward_pass_hangs_is_not_healthy
     gone_on = Event()
     monkeypatch.setattr(transformers_engine, "forward_arguments", lambda *_: gone_on.wait() and {})
     await says_that_its_step_hangs(engine)
-    gone_on.set()
-    await engine.close()
+    try:
+        async with asyncio.timeout(30):
+            await engine.close()
+        assert all(thread.daemon for thread in threading.enumerate() if thread.name.startswith("engine"))
+    finally:
+        gone_on.set()
 
 
 async def test_new_weights_do_not_wait_for_a_step_that_hangs(

@@ -107,15 +107,6 @@ def calls(draw) -> Call:
 pictures = st.builds(Picture, content_hash=texts, data=st.binary(max_size=4))
 messages = st.builds(Message, role=texts, content=texts, name=texts)
 tools = st.builds(Tool, function=st.builds(Function, name=texts, description=texts, parameters=params))
-observations = st.builds(
-    Observation,
-    goal=texts,
-    text=texts,
-    error=texts,
-    pictures=st.lists(pictures, max_size=2),
-    messages=st.lists(messages, max_size=2),
-    tools=st.lists(tools, max_size=2),
-)
 points = st.tuples(numbers, numbers)
 screens = st.just(Screen()) | st.builds(Resized, width=counts, height=counts) | st.builds(Unit, parts=counts)
 places = st.builds(Point, numbers, numbers, screens) | st.builds(Element, ref=texts, label=texts)
@@ -132,6 +123,17 @@ taken = st.builds(
     outcome=st.sampled_from(Outcome),
     error=texts,
     points=st.lists(points, max_size=2),
+)
+observations = st.builds(
+    Observation,
+    goal=texts,
+    text=texts,
+    guidance=texts,
+    error=texts,
+    pictures=st.lists(pictures, max_size=2),
+    messages=st.lists(messages, max_size=2),
+    tools=st.lists(tools, max_size=2),
+    prepared=st.lists(taken, max_size=2),
 )
 turns = st.builds(
     Turn,

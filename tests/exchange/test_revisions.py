@@ -59,6 +59,21 @@ def test_nothing_is_spliced_if_one_rollout_is_the_beginning_of_the_other():
     assert splice(unfinished, walked("AB", success=True), "Back.") is None, "nobody saw where it led"
 
 
+def test_nothing_is_spliced_if_an_observation_differs_before_a_response():
+    """The success has no page to which the policy could return from its wrong turn."""
+    assert splice(walked("ABC", success=False), walked("XBE", success=True), "Back.") is None
+    failed, solved = walked("ABCD", success=False), walked("ABEF", success=True)
+    moved = replace(solved.turns[1], observation=Observation(goal="Leave.", text="at B, later"))
+    assert splice(failed, replace(solved, turns=[solved.turns[0], moved]), "Back.") is None
+
+
+def test_guidance_is_no_difference():
+    failed, solved = walked("ABC", success=False), walked("ABE", success=True)
+    turns = [replace(one, observation=replace(one.observation, guidance="Go to E.")) for one in solved.turns]
+    spliced = splice(failed, replace(solved, turns=turns), "Back.")
+    assert spliced is not None and spliced.first_learned == 2
+
+
 @pytest.fixture
 def tree(ledger):
     """A group of two successes and two failures; one failure is a fork of the second success."""
@@ -107,3 +122,18 @@ def test_a_group_without_a_success_or_a_failure_that_counts_gives_nothing(ledger
     ledger.trajectories.append(second, diverged, 1)
     export(ledger, recipe(rollout={"loop": "append"}), "revisions", tmp_path / "x.jsonl", Selection())
     assert (tmp_path / "x.jsonl").read_bytes() == b""
+
+
+def test_a_player_returns_to_its_own_success_and_the_summary_counts_the_revisions(ledger, tmp_path: Path):
+    """The judge beside the failed solver shares more turns with it than the solver of the other rollout does."""
+    ledger.groups.admit(plan(rollouts=2))
+    for lease, paths in zip(ledger.rollouts.claim("w", 2, 60), [("ABC", "ABD"), ("AEF", "ABD")], strict=True):
+        parts = [
+            replace(walked(path, success=success), task=lease.task, part=part)
+            for part, path, success in zip(["solver", "judge"], paths, [lease.rollout_id == 2, True], strict=True)
+        ]
+        ledger.trajectories.append(lease, parts[0], 1, parts[1:])
+    summary = export(ledger, recipe(rollout={"loop": "append"}), "revisions", tmp_path / "x.jsonl", Selection())
+    [line] = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
+    assert [message["content"] for message in line["messages"]][-1] == "go F"
+    assert (summary.trajectories, summary.revisions) == (4, 1)

@@ -9,9 +9,11 @@ from msgspec.structs import replace
 from scripted_engine import ScriptedEngine, make_tokenizer
 
 from quartet.errors import EngineError, PromptTooLongError, RecalledError
+from quartet.ledger.soundness import find_flaw
 from quartet.policy.renderer import Renderer
 from quartet.rollout.client import ModelClient, call_seed
-from quartet.types import FinishReason, Sampling
+from quartet.types import FinishReason, Sampling, Task
+from tests.ledger.samples import trajectory
 
 TOKENIZER = make_tokenizer()
 
@@ -143,6 +145,18 @@ async def test_the_next_attempt_is_answered_from_the_partial_and_goes_on_in_mid_
     assert (second.sampling.max_tokens, second.finish_reason) == (8, FinishReason.STOP)
     assert after.sampled == after.calls == [first, second]
     assert not after.diverged
+
+
+async def test_the_rest_of_a_cut_call_may_be_of_an_older_version_and_each_token_has_its_own():
+    """Engines load weights one after another. The lag of each token is measured, so none has to be sampled again."""
+    before, _ = await recalled_in_the_second_call(2)
+    after, again = resumed(lambda request, index: again.result("ok", version=6), before.sampled)
+    await after.generate([1, 2, 3], 32)
+    second = await after.generate([1, 2, 3, 4], 8)
+    rest = again.result("ok").token_ids
+    assert second.response.versions == [7] * 2 + [6] * len(rest)
+    whole = trajectory(Task(env="bandit", family="fixed", seed=0), reward=1.0)
+    assert find_flaw(replace(whole, calls=after.calls)) is None
 
 
 async def test_a_call_says_how_old_its_cache_was():

@@ -19,7 +19,7 @@ from quartet.engine.base import GenerateRequest
 from quartet.engine.completion import to_completion_request
 from quartet.engine.http import HttpEngine
 from quartet.engine.wire import MAX_BODY_BYTES, CompletionRequest
-from quartet.errors import PictureMissingError, PictureTooLargeError, PromptTooLongError
+from quartet.errors import PictureMissingError, PictureTooLargeError, PromptTooLongError, QuartetError
 from quartet.ledger import Ledger
 from quartet.ledger.soundness import find_flaw
 from quartet.policy.load import LoadedPolicy
@@ -154,6 +154,20 @@ async def test_calls_name_the_pictures_that_their_prompts_show(policy: LoadedPol
         assert all(hashlib.sha256(data).hexdigest() == name for name, data in request.pictures.items())
     last = [hashlib.sha256(square(colour)).hexdigest() for colour in COLOURS[-shown[-1] :]]
     assert [one.content_hash for one in trajectory.calls[-1].media] == last
+
+
+class AdvisedSquares(Squares):
+    async def reset(self, task: Task) -> Observation:
+        return replace(await super().reset(task), guidance="Say red.")
+
+
+async def test_advice_beside_a_picture_fails_its_own_rollout_only(policy: LoadedPolicy) -> None:
+    """A worker records an error that Quartet does not define, and ends with one of its own."""
+    model, engine = model_of(policy)
+    with pytest.raises(ValueError, match="guidance was added to a prompt with pictures") as raised:
+        await play("append", model, AdvisedSquares())
+    assert not isinstance(raised.value, QuartetError)
+    assert engine.requests == []
 
 
 async def test_stored_pictures_are_found_by_what_calls_name(policy: LoadedPolicy, tmp_path: Path) -> None:

@@ -363,6 +363,23 @@ async def test_a_rollout_that_waits_for_its_turn_for_longer_than_a_client_may_be
     await host.stop()
 
 
+async def test_a_rollout_that_waits_for_its_turn_leaves_its_session_when_its_group_closes(tmp_path, monkeypatch):
+    monkeypatch.setattr(Gated, "doors", asyncio.Event())
+    Noted.resets.clear()
+    bench = Bench(tmp_path, left, engine=Gated, pool=SessionPool(lambda: Noted(Counter()), 2), max_running=1)
+    bench.admit(seed=0)
+    async with bench.running():
+        await until(lambda: bench.engine.asked == 1)
+        unwanted = bench.admit(seed=1)
+        await until(lambda: Noted.resets == [0, 1])
+        bench.admit(seed=2)
+        bench.ledger.groups.close(unwanted)
+        await until(lambda: Noted.resets == [0, 1, 2])
+        Gated.doors.set()
+        await until(lambda: status_counts(bench.ledger).get("completed") == 2)
+    assert bench.engine.asked == 2
+
+
 async def test_a_reset_ahead_that_fails_is_a_failure_of_its_own_rollout(tmp_path):
     bench = Bench(tmp_path, left, max_running=1)
     bench.admit(fail_rate=1.0)

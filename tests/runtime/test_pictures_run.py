@@ -106,6 +106,18 @@ def test_settings_that_a_policy_cannot_use_are_refused(squares: Callable[..., Re
         check_training(bandit_recipe(bandit_policy, model={"freeze_vision": True}))
 
 
+def test_guided_rollouts_with_pictures_are_refused_at_the_start(squares: Callable[..., Recipe]) -> None:
+    guidance = {"name": "text", "texts": {"colour": "Say red."}}
+    rollout = {"loop": "append", "max_tokens": 4, "lease_seconds": 20.0, "guidance": guidance}
+    env: dict[str, object] = {"name": "squares:Squares", "families": ["colour"], "sessions": 2}
+    for allocator in ("guided", "xrpo"):
+        chosen = {"control": {"rollouts_per_group": 8, "allocator": allocator}, "rollout": rollout}
+        with pytest.raises(ConfigError, match=f"'{allocator}' guides rollouts, and the model in .* reads pictures"):
+            check_training(squares(**chosen, env=env | {"screenshots": True}))
+        check_training(squares(**chosen, env=env | {"screenshots": False}))
+    check_training(squares(rollout=rollout, env=env | {"screenshots": True}))
+
+
 def test_the_decoder_alone_is_trained_in_one_process(squares: Callable[..., Recipe], tmp_path: Path) -> None:
     recipe = squares(runtime={"kind": "synchronous"}, admission={"max_lag": 0}, model={"freeze_vision": True})
     check_training(recipe)

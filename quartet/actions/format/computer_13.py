@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from quartet.actions.arguments import storable
 from quartet.actions.error import ActionError
 from quartet.actions.format.base import ActionFormat, coordinate, number, refuse
 from quartet.actions.keyboard import chord, parts_of, short_names
@@ -98,7 +99,7 @@ def _given(step: dict[str, Any]) -> tuple[str, _Parameters]:
         raise ActionError(f"no action {kind!s:.20}")
     parameters, unknown = (step.pop("parameters"), set(step)) if "parameters" in step else (step, set())
     try:
-        given = msgspec.convert(parameters, _Parameters)
+        given = msgspec.convert(storable(parameters), _Parameters)  # no integer is then too large for a float
     except msgspec.ValidationError:
         raise ActionError(f"wrong parameters of {kind}") from None
     unknown |= parameters.keys() - _PARAMETERS[kind]

@@ -79,9 +79,10 @@ Return each call as JSON within tags:
     def _read(self, text: str) -> Action:
         try:
             call = msgspec.json.decode(text, type=_Call)
+            arguments = storable(call.arguments)  # so that no integer is too large for a float
             if call.name != TOOL:
-                return ToolCall(name=call.name, arguments=storable(call.arguments))
-            said = msgspec.convert(call.arguments, _Arguments)
+                return ToolCall(name=call.name, arguments=arguments)
+            said = msgspec.convert(arguments, _Arguments)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             raise ActionError("malformed tool call") from None
         if said.action in _POINTERS:

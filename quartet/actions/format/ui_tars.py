@@ -26,6 +26,8 @@ _POINTERS = {
 }
 _DIRECTIONS = {"down": (0, 1), "up": (0, -1), "right": (1, 0), "left": (-1, 0)}
 _KEYS = {"hotkey": "press", "press": "press", "keydown": "down", "release": "up"}
+_BOXES = {"point": "start_box", "start_point": "start_box", "end_point": "end_box"}
+"""Points, and their names in UI-TARS 1.0."""
 _NUMBER = re.compile(r"-?\d{1,15}+(?:\.\d{1,15}+)?+")
 _ACTION = re.compile(r"(?:^|\n)[ \t]*+Action:")
 _THOUGHT = re.compile(r"\n[ \t]*+Thought:")
@@ -116,22 +118,15 @@ def _calls(text: str) -> list[FunctionCall]:
 def _read(call: FunctionCall, frame: Frame) -> Action:
     if call.name in _POINTERS:
         gesture: Any = _POINTERS[call.name]
-        return Pointer(gesture=gesture, places=[_point(call, frame, "point", "start_box")])
+        return Pointer(gesture=gesture, places=_points(call, frame, "point"))
     if call.name in _KEYS:
         motion: Any = _KEYS[call.name]
         return Keyboard(keys=[chord(_text(call.bound("key"), "key").split())], motion=motion)
     match call.name:
         case "drag" | "select":
-            start = _point(call, frame, "start_point", "start_box")
-            return Pointer(gesture="drag", places=[start, _point(call, frame, "end_point", "end_box")])
+            return Pointer(gesture="drag", places=_points(call, frame, "start_point", "end_point"))
         case "scroll":
-            right, down = _DIRECTIONS.get(_text(call.named, "direction").lower(), (0, 0))
-            if not (right or down):
-                raise ActionError("unknown direction")
-            scrolled = (SCROLL_STEPS * right, SCROLL_STEPS * down)
-            placed = call.positional or call.named.keys() & {"point", "start_box"}
-            places: list[Place] = [_point(call, frame, "point", "start_box")] if placed else []
-            return Pointer(gesture="scroll", places=places, scrolled=scrolled)
+            return _scroll(call, frame)
         case "type":
             return Keyboard(text=_text(call.bound("content"), "content"))
         case "wait":
@@ -150,14 +145,35 @@ def _text(arguments: dict[str, Any], name: str) -> str:
     return value
 
 
-def _point(call: FunctionCall, frame: Frame, *names: str) -> Point:
+def _scroll(call: FunctionCall, frame: Frame) -> Pointer:
+    given = _bound(call, "point", "direction")
+    right, down = _DIRECTIONS.get(_text(given, "direction").lower(), (0, 0))
+    if not (right or down):
+        raise ActionError("unknown direction")
+    places: list[Place] = [_point(given, "point", frame)] if "point" in given else []
+    return Pointer(gesture="scroll", places=places, scrolled=(SCROLL_STEPS * right, SCROLL_STEPS * down))
+
+
+def _points(call: FunctionCall, frame: Frame, *names: str) -> list[Place]:
+    given = _bound(call, *names)
+    return [_point(given, name, frame) for name in names]
+
+
+def _point(given: dict[str, Any], name: str, frame: Frame) -> Point:
     """Return the point of an argument: two coordinates, or the middle of a box."""
-    given = [value for name in names if isinstance(value := call.named.get(name), str)]
-    given = given or [value for value in call.positional[:1] if isinstance(value, str)]
-    numbers = [coordinate(float(found)) for found in _NUMBER.findall(given[0])] if given else []
-    match numbers:
+    match [coordinate(float(found)) for found in _NUMBER.findall(_text(given, name))]:
         case [x, y]:
             return Point(x, y, frame)
         case [left, top, right, bottom]:
             return Point((left + right) / 2, (top + bottom) / 2, frame)
-    raise ActionError(f"no point in {call.name}")
+    raise ActionError(f"no point in {name}")
+
+
+def _bound(call: FunctionCall, *names: str) -> dict[str, Any]:
+    """Return the arguments by name, a box under the name of its point. Raise `ActionError` for too many, repeated or
+    unknown ones."""
+    points = {_BOXES[name]: name for name in names if name in _BOXES}
+    named = {points.get(name, name): value for name, value in call.named.items()}
+    if len(named) < len(call.named):
+        raise ActionError(f"wrong arguments of {call.name}")
+    return FunctionCall(call.name, call.positional, named).bound(*names)

@@ -70,9 +70,10 @@ def export(
     if as_json:
         say(json.dumps(to_builtins(summary)))
         return
+    revised = "" if summary.revisions is None else f"{summary.revisions} revision trajectories of "
     say(
-        f"{summary.trajectories} trajectories, {summary.turns} turns, {summary.response_tokens} response tokens, "
-        f"{size(summary.bytes)} in {output}"
+        f"{revised}{summary.trajectories} trajectories, {summary.turns} turns, "
+        f"{summary.response_tokens} response tokens, {size(summary.bytes)} in {output}"
     )
     if summary.damaged:
         say(f"left out {summary.damaged} damaged trajectories, see `quartet ledger check {run}`", fg="yellow")

@@ -195,7 +195,10 @@ class OpenAIEngine(RemoteEngine):
         if self._tells_logprobs:
             return result
         token_ids = result.token_ids if self._tells_ids else self._tokenize(partial, request, result.finish_reason)
-        return replace(result, token_ids=token_ids[: request.sampling.max_tokens], logprobs=[], versions=[])
+        kept = token_ids[: request.sampling.max_tokens]
+        # Tokens of the text can be more than those sampled. Without its end the response did not stop.
+        reason = result.finish_reason if len(kept) == len(token_ids) else FinishReason.LENGTH
+        return replace(result, token_ids=kept, finish_reason=reason, logprobs=[], versions=[])
 
     def _tokenize(self, partial: Partial, request: GenerateRequest, reason: FinishReason) -> list[int]:
         """Tokenize the text from a server that reports no token ids; for evaluation only."""

@@ -96,6 +96,8 @@ class RolloutAllocator(ControlPart):
 
     may_fork: ClassVar[bool] = False
     """True if `more` may return forks; a run then needs a deterministic environment."""
+    may_guide: ClassVar[bool] = False
+    """True if `more` may return guided rollouts; no prompt of a run with `rollout.guidance` may then have pictures."""
 
     @abstractmethod
     def plan(self, task: Task) -> list[Root]:

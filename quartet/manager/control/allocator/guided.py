@@ -23,6 +23,7 @@ class GuidedAllocator(TwoRoundAllocator):
         guided_rollouts: Positive = 4
         """Number of guided rollouts of a group without a success."""
 
+    may_guide = True
     settings: Settings
     source = "Agent-RLVR, arXiv 2506.11425, section 3: attempt, guidance after a failure, second attempt"
 

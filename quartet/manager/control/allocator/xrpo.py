@@ -43,6 +43,7 @@ class XrpoAllocator(RolloutAllocator):
         guided_rollouts: Annotated[int, Field(ge=1)] = 4
         """Number of guided rollouts of a group whose first round had no success."""
 
+    may_guide = True
     settings: Settings
     source = "XRPO, arXiv 2510.06672; the exploration term, and the comparison with earlier groups, are our reading"
 
