@@ -7,9 +7,10 @@ import secrets
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,16 +54,19 @@ def run_program(program: str, given: str, limit_seconds: float, memory_megabytes
         reports = [started.fileno(), complete.fileno()]
         argv = [sys.executable, "-I", "-c", START, *map(str, (*reports, *limits))]
         argv = confined_python(argv, Path(folder), memory_megabytes << 20) if confined else argv
-        with subprocess.Popen(
-            argv,
-            cwd=folder,
-            env={"PATH": os.defpath},
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-            pass_fds=reports,
-        ) as process:
-            seconds = _wait(process, secret.encode() + given.encode(errors="replace"), math.ceil(limit_seconds))
+        with (
+            _sent(secret.encode() + given.encode(errors="replace")) as stdin,
+            subprocess.Popen(
+                argv,
+                cwd=folder,
+                env={"PATH": os.defpath},
+                stdin=stdin,
+                stdout=output,
+                stderr=output,
+                pass_fds=reports,
+            ) as process,
+        ):
+            seconds = _wait(process, math.ceil(limit_seconds))
         output.seek(0)
         text = output.read().decode(errors="replace")
         complete.seek(0)
@@ -80,14 +84,30 @@ def run_program(program: str, given: str, limit_seconds: float, memory_megabytes
     )
 
 
-def _wait(process: "subprocess.Popen[bytes]", given: bytes | None, limit_seconds: int) -> float:
+@contextmanager
+def _sent(data: bytes) -> Iterator[int]:
+    """Give the reading end of a pipe into which a thread writes. A program could read a file again, with its secret;
+    and `communicate` sends nothing more after its first timeout."""
+    reading, writing = os.pipe()
+    threading.Thread(target=_send, args=(writing, data), daemon=True).start()
+    try:
+        yield reading
+    finally:
+        os.close(reading)
+
+
+def _send(writing: int, data: bytes) -> None:
+    with suppress(BrokenPipeError), open(writing, "wb") as pipe:
+        pipe.write(data)
+
+
+def _wait(process: "subprocess.Popen[bytes]", limit_seconds: int) -> float:
     """Wait for the end of a program, and kill it if it sleeps or has many busy processes. Return its seconds."""
     began, seconds = time.monotonic(), 0.0
     while True:
         try:
-            process.communicate(given, timeout=LOOK_SECONDS)
+            process.wait(LOOK_SECONDS)
         except subprocess.TimeoutExpired:
-            given = None  # is being sent
             passed = time.monotonic() - began
             ran, waited = (sum(times) for times in zip((0.0, 0.0), *_schedules(process.pid), strict=True))
             seconds = max(seconds, ran, passed - waited)
