@@ -240,6 +240,17 @@ async def test_tests_of_a_row_have_a_total_time_and_the_rest_counts_as_failed():
     assert score == Score(components={"code": 0.25})
 
 
+async def test_many_fast_tests_use_up_the_total_time_of_a_row():
+    row = {"tests": ["import time\ntime.sleep(0.03)"] * 60}
+    score = await scored("code", row, "x = 1", sandbox="none", all_or_nothing=False, total_seconds=0.5)
+    assert 0.0 < score.components["code"] < 1.0
+
+
+def test_a_program_that_soon_ends_takes_time():
+    ends = [run_program("x = 1", "", 30, 512, confined=False) for _ in range(20)]
+    assert all(ended.exited and ended.seconds > 0.0 for ended in ends), ends
+
+
 def test_a_long_input_reaches_a_program_that_reads_it_late():
     program = "import sys, time\ntime.sleep(0.5)\nprint(len(sys.stdin.read()))"
     ended = run_program(program, "x" * 300_000, 30, 512, confined=False)

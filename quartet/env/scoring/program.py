@@ -20,14 +20,16 @@ from quartet.errors import RewardError
 MAX_OUTPUT_BYTES = 1 << 20
 MAX_PROCESSES = 1024
 START = Path(__file__).with_name("program_start.py").read_text()
-LOOK_SECONDS = 0.1
+LOOK_SECONDS, FIRST_LOOK_SECONDS = 0.1, 0.01
+"""Greatest and least time between two looks at a running program. Looks at a program that has just begun are closer:
+what passes after the last one counts as its own, also where it waited for a processor."""
 
 
 class Ended(NamedTuple):
     """End of a program that started."""
 
     seconds: float
-    """Duration until the last look, without the time for which it waited for a processor."""
+    """Duration, without the time for which it waited for a processor, as far as that was observed."""
     output: str = ""
     exited: bool = False
     """Exit status 0."""
@@ -103,10 +105,10 @@ def _send(writing: int, data: bytes) -> None:
 
 def _wait(process: "subprocess.Popen[bytes]", limit_seconds: int) -> float:
     """Wait for the end of a program, and kill it if it sleeps or has many busy processes. Return its seconds."""
-    began, seconds = time.monotonic(), 0.0
+    began, passed, seconds = time.monotonic(), 0.0, 0.0
     while True:
         try:
-            process.wait(LOOK_SECONDS)
+            process.wait(min(LOOK_SECONDS, max(FIRST_LOOK_SECONDS, passed / 2)))
         except subprocess.TimeoutExpired:
             passed = time.monotonic() - began
             ran, waited = (sum(times) for times in zip((0.0, 0.0), *_schedules(process.pid), strict=True))
@@ -114,7 +116,7 @@ def _wait(process: "subprocess.Popen[bytes]", limit_seconds: int) -> float:
             if ran > 2 * limit_seconds or passed - ran - waited > 2 * limit_seconds + 1:
                 process.kill()
         else:
-            return seconds
+            return seconds + time.monotonic() - began - passed
 
 
 def _schedules(pid: int) -> Iterator[tuple[float, float]]:
