@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
+import torch
 from aiohttp import ClientSession, WSMsgType
 from msgspec.structs import replace
 
@@ -22,7 +23,7 @@ from quartet.env.environment.bandit import BanditEnv
 from quartet.env.host import EnvHost
 from quartet.env.quotas import Quotas
 from quartet.env.session_pool import SessionPool
-from quartet.errors import EnvError, EnvFaultError, SetupError
+from quartet.errors import EnvError, EnvFaultError, RewardError, SetupError
 from quartet.telemetry.record import Recorder
 from quartet.telemetry.slices import run_extent
 from quartet.telemetry.spans import read_spans
@@ -195,6 +196,47 @@ async def test_a_fault_of_an_environment_is_told_with_its_place_and_the_session_
             with pytest.raises(EnvFaultError, match=said) as raised:
                 await play()
             assert ("test_host.py" in raised.value.traceback) == ("test_host" in said)
+        await remote.close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param({"reward": 10**400}, id="too large"),
+        pytest.param({"reward": 10**5000}, id="too large to be written"),
+        pytest.param({"reward": torch.tensor(1j)}, id="complex tensor"),
+        pytest.param({"rewards": {"a": None}}, id="part that is None"),
+        pytest.param({"rewards": {"a": 10**400}}, id="part that is too large"),
+        pytest.param({"rewards": {"a": torch.tensor(1j)}}, id="part that is a complex tensor"),
+        pytest.param({"rewards": [1.0]}, id="parts without names"),
+        pytest.param({"rewards": None}, id="no parts"),
+    ],
+)
+async def test_a_reward_of_a_wrong_type_is_an_error_of_the_reward_and_the_session_goes_on(wrong):
+    broken = type("Broken", (BanditEnv,), {"step": answers(replace(DONE, **wrong))})
+
+    async with hosting(capacity=1, pool=lambda sessions: SessionPool(lambda: broken(Counter()), sessions)) as (host, _):
+        remote = RemoteEnvPool(lambda: [host.url], 1, token=TOKEN)
+        env = await remote.acquire()
+        for _ in range(2):
+            await env.reset(task())
+            with pytest.raises(RewardError, match="the reward of bandit/fixed, seed 0, is"):
+                await env.step("click left [1]")
+        await remote.close()
+
+
+async def test_a_reward_whose_conversion_fails_otherwise_is_a_fault_of_the_environment():
+    class Odd:
+        def __float__(self) -> float:
+            raise KeyError("odd")
+
+    broken = type("Broken", (BanditEnv,), {"step": answers(replace(DONE, reward=Odd()))})
+    async with hosting(capacity=1, pool=lambda sessions: SessionPool(lambda: broken(Counter()), sessions)) as (host, _):
+        remote = RemoteEnvPool(lambda: [host.url], 1, token=TOKEN)
+        env = await remote.acquire()
+        await env.reset(task())
+        with pytest.raises(EnvFaultError, match=r"the reward of Broken\.step raised KeyError"):
+            await env.step("click left [1]")
         await remote.close()
 
 
