@@ -1,6 +1,7 @@
 """The environment host and its client: OpenEnv's messages, and who pays when one of them dies."""
 
 import asyncio
+import random
 import socket
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from quartet.env.client import RemoteEnvPool
 from quartet.env.deadlines import Deadlines
 from quartet.env.environment.bandit import BanditEnv
 from quartet.env.host import EnvHost
+from quartet.env.own_random import OwnRandom
+from quartet.env.protocol import ResetData
 from quartet.env.quotas import Quotas
 from quartet.env.session_pool import SessionPool
 from quartet.errors import EnvError, EnvFaultError, RewardError, SetupError
@@ -447,6 +450,13 @@ async def test_a_client_that_dies_in_a_step_gives_its_session_back_at_once():
         ws.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
         await until(lambda: host.sessions == 0)
         assert pool.released == [False]
+
+
+def test_a_reset_without_a_seed_leaves_the_random_numbers_of_sessions_alone():
+    with OwnRandom(0).drawing():
+        before = random.getstate()
+        drawn = {ResetData().task("fixed").seed for _ in range(20)}
+        assert random.getstate() == before and len(drawn) > 1
 
 
 async def test_a_silent_client_loses_its_session_and_its_next_reset_gets_another():
