@@ -5,6 +5,7 @@ import random
 import socket
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -21,7 +22,7 @@ from quartet.env.base import Env, acting
 from quartet.env.client import RemoteEnvPool
 from quartet.env.deadlines import Deadlines
 from quartet.env.environment.bandit import BanditEnv
-from quartet.env.host import EnvHost
+from quartet.env.host import EnvHost, try_out
 from quartet.env.own_random import OwnRandom
 from quartet.env.protocol import ResetData
 from quartet.env.quotas import Quotas
@@ -439,6 +440,24 @@ async def test_a_release_that_hangs_delays_no_answer_and_no_stop():
             ends.clear()
         assert host.sessions == 1
     assert pool.released == [False, False], "the host stopped nevertheless"
+
+
+async def test_an_environment_whose_close_hangs_is_named_before_a_host_serves_it():
+    never = threading.Event()
+
+    class Clinging(BanditEnv):
+        async def close(self) -> None:
+            await asyncio.sleep(600)
+
+    class Blocking(BanditEnv):
+        def close(self) -> None:  # type: ignore[override]
+            never.wait()
+
+    for kind in (Clinging, Blocking):
+        pool = SessionPool(lambda kind=kind: kind(Counter()), 1)
+        with pytest.raises(SetupError, match=r"close\(\) of a session of the environment has not returned within 0\.1"):
+            await try_out(pool, Deadlines(release=0.1))
+    never.set()
 
 
 async def test_a_client_that_dies_in_a_step_gives_its_session_back_at_once():
