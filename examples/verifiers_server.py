@@ -37,6 +37,9 @@ class Tasks:
         for task in self.all[:1]:
             _refuse_runtime(task)
         self._training = round(len(self.all) * (1 - held_out_share))
+        if not 0 < self._training < len(self.all):
+            parts = f"{self._training} for training and {len(self.all) - self._training} held out"
+            raise SystemExit(f"{name} has {parts}: change --held-out-share or raise --limit, so that both have tasks")
 
     def of(self, seed: int) -> Any:
         """Return the task of a seed."""
@@ -47,7 +50,8 @@ class Tasks:
 
 def _refuse_runtime(task: Any) -> None:
     """Exit if a task cannot be scored from its response alone."""
-    rewards = [one for one in task.hooks("reward") if "runtime" in inspect.signature(one).parameters]
+    scoring = [*task.hooks("reward"), *(judge.score for judge in task.plugged_judges())]
+    rewards = [one for one in scoring if "runtime" in inspect.signature(one).parameters]
     if task.NEEDS_CONTAINER or task.toolsets(task.config) or rewards:
         raise SystemExit(f"{type(task).__name__} needs tools or a runtime, which this server does not start")
 
@@ -60,7 +64,8 @@ def prompt_of(task: Any) -> list[Any]:
 
 
 async def score(task: Any, response: str) -> dict[str, float]:
-    """Return the rewards of a response, which the task's own functions compute from a trace."""
+    """Return the rewards of a response, which the task's own functions compute from a trace. Raise `TaskError` if one
+    of them is missing, which must not count as 0."""
     messages = [*prompt_of(task), vf.AssistantMessage(content=response)]
     last = len(messages) - 1
     trace = vf.Trace(
@@ -74,7 +79,10 @@ async def score(task: Any, response: str) -> dict[str, float]:
         ok=True,
     )
     await task.score(trace)
-    return {name: one.value for name, one in trace.rewards.items() if one is not None}
+    missing = [name for name, one in trace.rewards.items() if one is None]
+    if missing or not trace.rewards:
+        raise vf.TaskError(f"no value of {', '.join(missing)}" if missing else "the task gave no reward")
+    return {name: one.value for name, one in trace.rewards.items()}
 
 
 class Session:

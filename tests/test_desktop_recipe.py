@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.desktop, pytest.mark.slow]
 
 
 def test_the_browser_policy_plays_on_desktops(tmp_path: Path) -> None:
-    few = ['env.families=["open_folder"]', "env.sessions=2", "evaluation.episodes_per_family=2", "rollout.max_turns=2"]
+    few = ['env.families=["open_folder"]', "env.sessions=2", "evaluation.episodes_per_family=2", "rollout.max_turns=6"]
     recipe = load_recipe(Path("desktop"), few)
     summary = evaluate_policy(recipe, shipped_policies()["miniwob-start"], tmp_path / "run", quiet=True)
     assert summary["episodes"] == 4

@@ -144,6 +144,9 @@ class Environment(Part):
     one_host: ClassVar[bool] = False
     """True if the sessions are machines that the recipe names, so that a second environment host would use the same
     ones."""
+    judged_at_limit: bool = False
+    """True if an episode that the policy does not end is judged at its `max_turns` only: a run with a lower
+    `rollout.max_turns` is refused, since it would reward such episodes with 0 without judging them."""
     extra: ClassVar[str] = ""
     """Extra of Quartet that installs what the environment needs, for example `mcp`; empty for none."""
     first_settings: ClassVar[Mapping[str, Mapping[str, object]]] = MappingProxyType({})

@@ -61,14 +61,12 @@ class GuardedEnv:
 
     async def step(self, action: str) -> StepResult:
         """Apply one action. Raise `RewardError` for a reward that is not finite, before other checks of the answer."""
-        result = with_sound_reward(await self._ask("step", StepResult, action), self._task)
-        return self._sound("step", result)
+        return self._rewarded("step", await self._ask("step", StepResult, action))
 
     async def act(self, actions: Sequence[Action]) -> StepResult:
         """Perform typed actions. Raise the same errors as `step`."""
         acting(self.inner)
-        result = with_sound_reward(await self._ask("act", StepResult, actions), self._task)
-        return self._sound("act", result)
+        return self._rewarded("act", await self._ask("act", StepResult, actions))
 
     async def snapshot(self) -> bytes:
         """Return the state of the episode. Raise `EnvFaultError` if it is too large."""
@@ -98,6 +96,11 @@ class GuardedEnv:
             shown = repr(answer)[:LONGEST_VALUE]
             raise EnvFaultError(f"{name} returned {shown} of type {type(answer).__name__}, not {kind.__name__}")
         return answer
+
+    def _rewarded(self, method: str, result: StepResult) -> StepResult:
+        with _faults(f"the reward of {self._name(method)}"):  # its conversion to a float is the environment's code
+            result = with_sound_reward(result, self._task)
+        return self._sound(method, result)
 
     def _sound(self, method: str, answer: T) -> T:
         kind = type(answer)

@@ -179,7 +179,7 @@ async def run_env_host(recipe: Recipe, run_dir: Path, stop: asyncio.Event, modul
         )
         try:
             # An environment that cannot run at all (no browser) ends this process with advice, before a rollout fails.
-            await _try_out(pool, recipe.env.start_timeout_seconds)
+            await try_out(pool, host.deadlines)
             await host.start(runtime.env_port)
             capacity = recipe.env.sessions
             presence = Presence(ledger.modules, module, url=host.url, capacity=capacity, recorder=recorder)
@@ -188,17 +188,24 @@ async def run_env_host(recipe: Recipe, run_dir: Path, stop: asyncio.Event, modul
             await host.stop()
 
 
-async def _try_out(pool: EnvPool, limit_seconds: float) -> None:
-    """Start one session and release it. Raise `SetupError` if the start exceeds its limit."""
+async def try_out(pool: EnvPool, limits: Deadlines) -> None:
+    """Start one session and release it. Raise `SetupError` if one of the two exceeds its limit."""
     try:
-        async with asyncio.timeout(limit_seconds):
+        async with asyncio.timeout(limits.start):
             env = await pool.acquire()
     except TimeoutError as error:
         raise SetupError(
-            f"no session of the environment started within {limit_seconds:g} s",
+            f"no session of the environment started within {limits.start:g} s",
             "mend the environment, or raise env.start_timeout_seconds",
         ) from error
-    await pool.release(env, healthy=True)
+    release = asyncio.create_task(pool.release(env, healthy=True))
+    if not (await asyncio.wait([release], timeout=limits.release))[0]:
+        release.cancel()
+        raise SetupError(
+            f"close() of a session of the environment has not returned within {limits.release:g} s",
+            "mend the environment: a session that is never released keeps its place on the host",
+        )
+    release.result()
 
 
 async def _report(host: EnvHost, sessions: int, presence: Presence, stop: asyncio.Event) -> None:

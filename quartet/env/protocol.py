@@ -9,7 +9,7 @@ they may leave out every field of `reset`.
 """
 
 import math
-import random
+import secrets
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -69,7 +69,8 @@ class ResetData(Struct, kw_only=True):
 
     def task(self, first_family: str) -> Task:
         """Return the task; the client may leave its family and seed open."""
-        seed = random.randrange(FIRST_HELD_OUT_SEED) if self.seed is None else self.seed
+        # The global generator is another session's while that one draws (`OwnRandom`).
+        seed = secrets.randbelow(FIRST_HELD_OUT_SEED) if self.seed is None else self.seed
         return Task(env=self.env, family=self.family or first_family, seed=seed, params=self.params)
 
 

@@ -22,7 +22,7 @@ def check_recipe(recipe: Recipe) -> None:
     """Check the task families, sinks and files that the recipe names. Raises `ConfigError`."""
     from quartet.report.sinks.base import check_package
 
-    suite_families(recipe.env)
+    _check_turns(recipe)
     for sink in recipe.observe.sinks:
         check_package(sink.name)
     for place, folder in _first_weights(recipe).items():
@@ -58,6 +58,23 @@ def check_training(recipe: Recipe) -> None:
         raise ConfigError(
             "rollout.temperature = 0: the rollouts of a group would be equal, so there would be nothing to compare",
             "set a temperature above 0; the greedy part of an evaluation has its own temperature",
+        )
+
+
+def _check_turns(recipe: Recipe) -> None:
+    """Raise `ConfigError` for an unknown task family, and for one whose episodes would end before they are judged."""
+    environment, given = make_environment(recipe.env), recipe.rollout.max_turns
+    families = suite_families(recipe.env)
+    if not environment.judged_at_limit:
+        return
+    limits = {family: environment.max_turns(family) or given for family in families}
+    family, limit = max(limits.items(), key=lambda item: item[1])
+    if limit > given:
+        raise ConfigError(
+            f"rollout.max_turns = {given} ends an episode before the {limit} turns of the task family {family!r}, at "
+            "which it would be judged: it would get a reward of 0, whatever the policy did",
+            f"set rollout.max_turns={limit} or more, lower the limit in the environment's settings, or choose other "
+            "env.families",
         )
 
 

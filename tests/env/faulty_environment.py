@@ -7,6 +7,8 @@ import sys
 import time
 from typing import Any
 
+from msgspec.structs import replace
+
 from quartet.env.base import Env, Environment
 from quartet.errors import EnvError
 from quartet.types import Observation, StepResult, Task
@@ -58,6 +60,12 @@ class Session:
 
     def _return_garbage(self) -> dict[str, str]:
         return {"reward": "much"}
+
+    def _reward_none(self) -> StepResult:
+        return replace(self._seen("nothing"), rewards={"task": None})  # type: ignore[dict-item]
+
+    def _reward_beyond_floats(self) -> StepResult:
+        return replace(self._seen("nothing"), reward=10**400)
 
     def _print(self) -> StepResult:
         os.write(1, b"\xff" * 100_000)

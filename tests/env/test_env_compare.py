@@ -1,5 +1,6 @@
 """`quartet env compare`: a port equals its reference, or its first difference is named with the actions to it."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,8 +12,9 @@ from msgspec.structs import replace
 from quartet import config
 from quartet.env.base import Env, Environment
 from quartet.env.port.equality import equal
+from quartet.env.port.speed import steps_per_second
 from quartet.env.port.verify import Verification, Verified
-from quartet.errors import ConfigError, EnvError
+from quartet.errors import ConfigError, EnvError, RewardError
 from quartet.registry import registered
 from quartet.types import Message, Observation, StepResult, Task
 from tests.command import quartet
@@ -97,6 +99,40 @@ class Fails(Counter):
         return await super().step(action)
 
 
+class Unrewarded(Counter):
+    async def step(self, action: str) -> StepResult:
+        if self.ups == 1 and action == "down.":
+            return replace(await super().step(action), reward=float("nan"))
+        return await super().step(action)
+
+
+class Hangs(Counter):
+    async def step(self, action: str) -> StepResult:
+        if self.ups == 1 and action == "down.":
+            await asyncio.sleep(600)
+        return await super().step(action)
+
+
+class Closed(Counter):
+    """Sessions that are counted when they are closed."""
+
+    count = 0
+
+    async def close(self) -> None:
+        Closed.count += 1
+
+
+class FailsOpen(Closed):
+    async def step(self, action: str) -> StepResult:
+        raise EnvError("by chance")
+
+
+class HangsOpen(Closed):
+    async def reset(self, task: Task) -> Observation:
+        await asyncio.sleep(600)
+        return self.look()
+
+
 @dataclass
 class Declared:
     """Class members of an environment under test."""
@@ -123,11 +159,23 @@ def environment(declared: Declared) -> type[Environment]:
 
 
 async def compared(
-    monkeypatch: pytest.MonkeyPatch, port: Declared, reference: Declared | None = None, tolerance: float = 0.0
+    monkeypatch: pytest.MonkeyPatch,
+    port: Declared,
+    reference: Declared | None = None,
+    tolerance: float = 0.0,
+    limit_seconds: float = 60.0,
 ) -> Verified:
-    monkeypatch.setitem(registered, ("env", "slow"), environment(reference or Declared()))
+    sides = registered_sides(monkeypatch, port, reference or Declared(), limit_seconds)
+    return await Verification(*sides, range(1, 4), 60, tolerance).run()
+
+
+def registered_sides(
+    monkeypatch: pytest.MonkeyPatch, port: Declared, reference: Declared, limit_seconds: float
+) -> tuple[config.Env, config.Env]:
+    monkeypatch.setitem(registered, ("env", "slow"), environment(reference))
     monkeypatch.setitem(registered, ("env", "fast"), environment(port))
-    return await Verification(config.Env(name="slow"), config.Env(name="fast"), range(1, 4), 60, tolerance).run()
+    slow, fast = (config.Env(name=name, step_timeout_seconds=limit_seconds) for name in ("slow", "fast"))
+    return slow, fast
 
 
 async def test_equal_environments_have_no_difference(monkeypatch):
@@ -145,6 +193,7 @@ async def test_equal_environments_have_no_difference(monkeypatch):
         (Declared(Lenient), "interactions", "`text` differs, reference and port: '1' and '2'"),
         (Declared(Generous), "rollouts", "`reward` differs, reference and port: '1.0' and '2.0'"),
         (Declared(Fails), "rollouts", "the port fails, and the other does not: Fails.step raised ZeroDivisionError"),
+        (Declared(Unrewarded), "rollouts", "the port fails, and the other does not: the reward of "),
     ],
 )
 async def test_the_first_difference_is_named_with_its_level(port, level, difference, monkeypatch):
@@ -216,6 +265,37 @@ async def test_a_family_that_the_reference_lacks_is_refused(monkeypatch):
 async def test_environments_that_both_fail_are_not_called_equal(monkeypatch):
     with pytest.raises(EnvError, match="by chance"):
         await compared(monkeypatch, Declared(Fails), Declared(Fails))
+
+
+async def test_a_wrong_reward_and_a_failure_are_different_answers(monkeypatch):
+    verified = await compared(monkeypatch, Declared(Fails), Declared(Unrewarded))
+    assert "the reference fails: the reward of " in verified.difference
+    assert "the port fails otherwise: Fails.step raised ZeroDivisionError" in verified.difference
+    with pytest.raises(RewardError, match="nan"):
+        await compared(monkeypatch, Declared(Unrewarded), Declared(Unrewarded))
+
+
+async def test_a_step_that_never_returns_is_a_difference_with_its_task_and_response(monkeypatch):
+    verified = await compared(monkeypatch, Declared(Hangs), limit_seconds=1.0)
+    late = f"the other does not: the step 'down.' of {verified.task} in the port took longer than 1 s"
+    assert late in verified.difference and verified.responses[-1] == "down."
+    with pytest.raises(EnvError, match=r"the step 'down\.' of slow/only/\d+ in the reference took longer"):
+        await compared(monkeypatch, Declared(Hangs), Declared(Hangs), limit_seconds=1.0)
+
+
+@pytest.mark.parametrize(("kind", "reason"), [(FailsOpen, "by chance"), (HangsOpen, "the reset of fast/only/1 took")])
+async def test_a_measurement_of_speed_that_fails_or_hangs_ends_and_closes_its_session(kind, reason, monkeypatch):
+    monkeypatch.setattr(Closed, "count", 0)
+    sides = registered_sides(monkeypatch, Declared(kind), Declared(), 0.5)
+    with pytest.raises(EnvError, match=reason):
+        await steps_per_second(*sides, [1])
+    assert Closed.count == 1
+
+
+async def test_a_replay_that_hangs_ends_the_measurement_of_speed(monkeypatch):
+    sides = registered_sides(monkeypatch, Declared(turns=2), Declared(HangsOpen, turns=2), 0.3)
+    with pytest.raises(EnvError, match=r"the episode of fast/only/1 took longer than 0\.9 s"):
+        await steps_per_second(*sides, [1])
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import gymnasium
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
 from quartet import config
 from quartet.actions.error import ActionError
@@ -187,6 +188,29 @@ def test_unknown_ids_and_missing_packages_are_errors_with_advice():
         make_environment(config.Env(name="gymnasium", ids=["FrozenLak-v1"])).max_turns("FrozenLak-v1")
     with pytest.raises(SetupError, match=r"quartet-rl\[gymnasium\]"):
         make_environment(config.Env(name="gymnasium", ids=["nothing_here:A-v1"])).max_turns("nothing_here:A-v1")
+
+
+class Unreadable(gymnasium.Env):
+    """Simulator whose actions cannot be read from text."""
+
+    observation_space = gymnasium.spaces.Discrete(2)
+    action_space = gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(2)})
+    closed = 0
+
+    def close(self) -> None:
+        Unreadable.closed += 1
+
+
+def test_a_family_that_was_refused_is_refused_again_in_a_session_that_played_another(monkeypatch):
+    monkeypatch.setitem(gymnasium.registry, "Unreadable-v0", EnvSpec("Unreadable-v0", Unreadable))
+    monkeypatch.setattr(Unreadable, "closed", 0)
+    ours = session(LAKE, "Unreadable-v0")
+    ours.reset(task(LAKE))
+    for time in (1, 2):
+        with pytest.raises(ConfigError, match="cannot be read from text"):
+            ours.reset(task("Unreadable-v0"))
+        assert Unreadable.closed == time
+    assert ours.reset(task(LAKE)).text
 
 
 class Gated(gymnasium.Env):

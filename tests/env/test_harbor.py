@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from quartet.env.check.run import check_environment
 from quartet.env.environment.harbor import ALL, EXAMPLE, Harbor
 from quartet.env.guarded import GuardedEnv
 from quartet.env.harbor.dockerfile import read_dockerfile
+from quartet.env.harbor.sandbox import Sandbox
 from quartet.env.harbor.session import HarborSession
 from quartet.env.harbor.task import read_task
 from quartet.errors import ConfigError, EnvError, RewardError
@@ -331,6 +333,7 @@ async def test_tests_without_a_reward_are_an_error_and_no_zero(tmp_path, test, p
         ({"environment__Dockerfile": "FROM x\nWORKDIR /app\nRUN apt-get install -y nothing-of-the-kind"}, "apt-get"),
         ({"environment__Dockerfile": "FROM x\nWORKDIR /app\nRUN rm -r /app"}, "cd: /app: No such file"),
         ({"task_toml": "[environment]\nworkdir = '/missing'"}, "cd: /missing: No such file"),
+        ({"environment__Dockerfile": "FROM x\nWORKDIR /app\nRUN mkfifo pipe"}, "pipe` is a named pipe"),
         ({"environment__Dockerfile": f"FROM x\nRUN echo {'x' * (128 << 10)}"}, "131,071 bytes"),
     ],
 )
@@ -340,6 +343,22 @@ async def test_a_task_that_cannot_be_solved_here_fails_its_resets(tmp_path, file
         with pytest.raises(EnvError, match=problem):
             session.reset(task)
     await session.close()
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_files_that_cannot_be_copied_leave_nothing_behind(tmp_path, monkeypatch):
+    origin, scratch = tmp_path / "origin", tmp_path / "scratch"
+    origin.mkdir()
+    scratch.mkdir()
+    os.mkfifo(origin / "pipe")
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    held = descriptors()
+    with pytest.raises(EnvError, match="is a named pipe"):
+        Sandbox(100, (), origin)
+    assert list(scratch.iterdir()) == [] and descriptors() == held
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
 """The environment host and its client: OpenEnv's messages, and who pays when one of them dies."""
 
 import asyncio
+import random
 import socket
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
+import torch
 from aiohttp import ClientSession, WSMsgType
 from msgspec.structs import replace
 
@@ -19,10 +22,12 @@ from quartet.env.base import Env, acting
 from quartet.env.client import RemoteEnvPool
 from quartet.env.deadlines import Deadlines
 from quartet.env.environment.bandit import BanditEnv
-from quartet.env.host import EnvHost
+from quartet.env.host import EnvHost, try_out
+from quartet.env.own_random import OwnRandom
+from quartet.env.protocol import ResetData
 from quartet.env.quotas import Quotas
 from quartet.env.session_pool import SessionPool
-from quartet.errors import EnvError, EnvFaultError, SetupError
+from quartet.errors import EnvError, EnvFaultError, RewardError, SetupError
 from quartet.telemetry.record import Recorder
 from quartet.telemetry.slices import run_extent
 from quartet.telemetry.spans import read_spans
@@ -195,6 +200,47 @@ async def test_a_fault_of_an_environment_is_told_with_its_place_and_the_session_
             with pytest.raises(EnvFaultError, match=said) as raised:
                 await play()
             assert ("test_host.py" in raised.value.traceback) == ("test_host" in said)
+        await remote.close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param({"reward": 10**400}, id="too large"),
+        pytest.param({"reward": 10**5000}, id="too large to be written"),
+        pytest.param({"reward": torch.tensor(1j)}, id="complex tensor"),
+        pytest.param({"rewards": {"a": None}}, id="part that is None"),
+        pytest.param({"rewards": {"a": 10**400}}, id="part that is too large"),
+        pytest.param({"rewards": {"a": torch.tensor(1j)}}, id="part that is a complex tensor"),
+        pytest.param({"rewards": [1.0]}, id="parts without names"),
+        pytest.param({"rewards": None}, id="no parts"),
+    ],
+)
+async def test_a_reward_of_a_wrong_type_is_an_error_of_the_reward_and_the_session_goes_on(wrong):
+    broken = type("Broken", (BanditEnv,), {"step": answers(replace(DONE, **wrong))})
+
+    async with hosting(capacity=1, pool=lambda sessions: SessionPool(lambda: broken(Counter()), sessions)) as (host, _):
+        remote = RemoteEnvPool(lambda: [host.url], 1, token=TOKEN)
+        env = await remote.acquire()
+        for _ in range(2):
+            await env.reset(task())
+            with pytest.raises(RewardError, match="the reward of bandit/fixed, seed 0, is"):
+                await env.step("click left [1]")
+        await remote.close()
+
+
+async def test_a_reward_whose_conversion_fails_otherwise_is_a_fault_of_the_environment():
+    class Odd:
+        def __float__(self) -> float:
+            raise KeyError("odd")
+
+    broken = type("Broken", (BanditEnv,), {"step": answers(replace(DONE, reward=Odd()))})
+    async with hosting(capacity=1, pool=lambda sessions: SessionPool(lambda: broken(Counter()), sessions)) as (host, _):
+        remote = RemoteEnvPool(lambda: [host.url], 1, token=TOKEN)
+        env = await remote.acquire()
+        await env.reset(task())
+        with pytest.raises(EnvFaultError, match=r"the reward of Broken\.step raised KeyError"):
+            await env.step("click left [1]")
         await remote.close()
 
 
@@ -396,6 +442,24 @@ async def test_a_release_that_hangs_delays_no_answer_and_no_stop():
     assert pool.released == [False, False], "the host stopped nevertheless"
 
 
+async def test_an_environment_whose_close_hangs_is_named_before_a_host_serves_it():
+    never = threading.Event()
+
+    class Clinging(BanditEnv):
+        async def close(self) -> None:
+            await asyncio.sleep(600)
+
+    class Blocking(BanditEnv):
+        def close(self) -> None:  # type: ignore[override]
+            never.wait()
+
+    for kind in (Clinging, Blocking):
+        pool = SessionPool(lambda kind=kind: kind(Counter()), 1)
+        with pytest.raises(SetupError, match=r"close\(\) of a session of the environment has not returned within 0\.1"):
+            await try_out(pool, Deadlines(release=0.1))
+    never.set()
+
+
 async def test_a_client_that_dies_in_a_step_gives_its_session_back_at_once():
     async with hosting(deadlines=Deadlines(reset=600)) as (host, pool), connected(host) as ws:
         await ask(ws, {"type": "reset", "data": {"family": "fixed", "params": {}}})
@@ -405,6 +469,13 @@ async def test_a_client_that_dies_in_a_step_gives_its_session_back_at_once():
         ws.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
         await until(lambda: host.sessions == 0)
         assert pool.released == [False]
+
+
+def test_a_reset_without_a_seed_leaves_the_random_numbers_of_sessions_alone():
+    with OwnRandom(0).drawing():
+        before = random.getstate()
+        drawn = {ResetData().task("fixed").seed for _ in range(20)}
+        assert random.getstate() == before and len(drawn) > 1
 
 
 async def test_a_silent_client_loses_its_session_and_its_next_reset_gets_another():

@@ -17,7 +17,7 @@ from quartet.env import make_pool
 from quartet.env.client import RemoteEnv, RemoteEnvPool
 from quartet.env.deadlines import Deadlines
 from quartet.env.host import EnvHost
-from quartet.errors import EnvError, EnvFaultError, SetupError
+from quartet.errors import EnvError, EnvFaultError, RewardError, SetupError
 from quartet.types import Task
 
 pytestmark = pytest.mark.slow
@@ -78,6 +78,16 @@ async def test_each_fault_costs_its_episode_only():
             assert (await failing.reset(task(1))).goal == "episode of seed 1"
         assert (await other.step("do nothing")).observation.text == "nothing", "the other episode goes on"
         assert (await other.reset(task(8))).text == neighbour, "a healthy process is used again"
+
+
+async def test_a_reward_of_a_wrong_type_costs_its_episode_only():
+    async with hosted(1) as pool:
+        session = await session_of(pool)
+        for action in ("reward none", "reward beyond floats"):
+            await session.reset(task())
+            with pytest.raises(RewardError, match="the reward of faulty/faults, seed 0, is"):
+                await session.step(action)
+        assert (await session.reset(task(1))).goal == "episode of seed 1"
 
 
 async def test_what_a_session_prints_does_not_disturb_its_answers():

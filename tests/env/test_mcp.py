@@ -24,7 +24,7 @@ from quartet.errors import ConfigError, SetupError
 from quartet.free_port import free_port
 from quartet.part import NoSettings
 from quartet.recipe.file import parse_recipe
-from quartet.types import Outcome, Task, ToolCall
+from quartet.types import Done, Outcome, Task, ToolCall
 from quartet.types.frame import Screen
 from tests.waiting import until
 
@@ -264,6 +264,17 @@ async def test_a_hidden_tool_that_is_missing_and_a_recipe_without_a_server_are_n
     recipe = {"name": "x", "model": {"path": "."}, "env": {"name": "mcp", "data": data}}
     with pytest.raises(ConfigError, match=r"env\.command or env\.url"):
         parse_recipe(recipe, "test")
+
+
+@pytest.mark.slow
+async def test_the_results_of_calls_before_a_wrong_answer_are_read_in_the_next_try(data):
+    async with session(data, reward="exact_match", tries=2, reset_tool="restart") as env:
+        await env.reset(task())
+        result = await acting(env).act([sell(2), Done(answer="no")])
+        assert not result.terminated and result.observation.text.startswith("That is not right")
+        (left,) = result.observation.messages
+        assert (left.role, left.name) == ("tool", "sell") and left.content.endswith("left")
+        assert (await env.step("done")).reward == 1.0
 
 
 def test_hermes_calls_are_actions_and_other_text_is_the_answer():

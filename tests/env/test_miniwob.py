@@ -15,6 +15,7 @@ from quartet.env.miniwob.env import MiniWobPool, MiniWobSession
 from quartet.env.miniwob.suite import SUITES
 from quartet.errors import EnvError
 from quartet.types import Observation, StepResult, Task
+from tests.waiting import until
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
@@ -193,6 +194,22 @@ async def test_a_crashed_page_is_replaced(pool: MiniWobPool) -> None:
     await pool.release(env, healthy=False)
     other = await pool.acquire()
     assert (await other.reset(task("enter-text"))).goal
+    await pool.release(other, healthy=True)
+
+
+async def test_a_page_that_crashes_between_two_episodes_is_closed(pool: MiniWobPool) -> None:
+    env = await pool.acquire()
+    assert isinstance(env, MiniWobSession)
+
+    async def windows() -> int:
+        return len((await env.browser.connection.browser.call("Target.getTargets"))["targetInfos"])
+
+    before = await windows()
+    await pool.release(env, healthy=True)
+    await env.page.crash()
+    await until(lambda: not env.healthy)
+    other = await pool.acquire()
+    assert other is not env and await windows() == before
     await pool.release(other, healthy=True)
 
 

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import sys
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from quartet.config import Reward
 from quartet.env.dataset.answers import extract, unfenced
 from quartet.env.rewards.base import Case, Score
 from quartet.env.rewards.code import read_tests
+from quartet.env.scoring.program import run_program
 from quartet.errors import SetupError
 from quartet.registry import build
 from quartet.types import Message
@@ -235,6 +238,32 @@ async def test_tests_of_a_row_have_a_total_time_and_the_rest_counts_as_failed():
         total_seconds=1.5,
     )
     assert score == Score(components={"code": 0.25})
+
+
+async def test_many_fast_tests_use_up_the_total_time_of_a_row():
+    row = {"tests": ["import time\ntime.sleep(0.03)"] * 60}
+    score = await scored("code", row, "x = 1", sandbox="none", all_or_nothing=False, total_seconds=0.5)
+    assert 0.0 < score.components["code"] < 1.0
+
+
+def test_a_program_that_soon_ends_takes_time():
+    ends = [run_program("x = 1", "", 30, 512, confined=False) for _ in range(20)]
+    assert all(ended.exited and ended.seconds > 0.0 for ended in ends), ends
+
+
+def test_a_long_input_reaches_a_program_that_reads_it_late():
+    program = "import sys, time\ntime.sleep(0.5)\nprint(len(sys.stdin.read()))"
+    ended = run_program(program, "x" * 300_000, 30, 512, confined=False)
+    assert (ended.exited, ended.output) == (True, "300000\n")
+
+
+def test_a_program_that_reads_no_input_leaves_no_thread_behind():
+    before = threading.active_count()
+    assert run_program("x = 1", "x" * 300_000, 30, 512, confined=False).exited
+    wait_until = time.monotonic() + 60
+    while threading.active_count() > before:
+        assert time.monotonic() < wait_until
+        time.sleep(0.01)
 
 
 async def test_a_program_may_open_its_output_anew():

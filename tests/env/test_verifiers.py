@@ -4,6 +4,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -12,7 +13,7 @@ import pytest
 from quartet import config
 from quartet.env import make_environment
 from quartet.env.check.run import check_environment
-from quartet.errors import ConfigError
+from quartet.errors import ConfigError, EnvError
 from quartet.free_port import free_port
 from quartet.types import Task
 
@@ -25,10 +26,11 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+@contextmanager
+def served(taskset: str) -> Iterator[str]:
+    """Give the address of a server of a taskset."""
     port = free_port()
-    command = [PYTHON, str(SERVER), "verifiers_taskset:Sums", "--port", str(port)]
+    command = [PYTHON, str(SERVER), f"verifiers_taskset:{taskset}", "--port", str(port)]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     with subprocess.Popen(command, env=environment) as server:
         while server.poll() is None:
@@ -38,8 +40,16 @@ def url() -> Iterator[str]:
                 time.sleep(0.1)
             else:
                 break
-        yield f"http://127.0.0.1:{port}"
-        server.kill()
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.kill()
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with served("Sums") as address:
+        yield address
 
 
 def task(seed: int) -> Task:
@@ -59,6 +69,30 @@ async def test_the_taskset_s_own_rewards_score_a_response(url):
     with pytest.raises(ConfigError, match="episodes"):
         await env.reset(Task(env="openenv", family="episode", seed=0))
     await env.close()
+
+
+async def test_a_task_that_gives_no_reward_is_an_error_and_not_0():
+    with served("Unscored") as address:
+        env = make_environment(config.Env(name="openenv", url=address)).session()
+        await env.reset(task(3))
+        with pytest.raises(EnvError, match="the reward could not be computed: the task gave no reward"):
+            await env.step("3")
+        await env.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["--limit", "4"], "4 for training and 0 held out"),
+        (["--held-out-share", "1"], "0 for training and 20 held out"),
+        (["--limit", "0"], "0 for training and 0 held out"),
+    ],
+)
+def test_a_taskset_without_tasks_for_training_or_evaluation_is_refused(options, parts):
+    command = [PYTHON, str(SERVER), "verifiers_taskset:Sums", "--port", str(free_port()), *options]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 1 and f"verifiers_taskset:Sums has {parts}" in done.stderr
 
 
 async def test_it_passes_all_checks(url, monkeypatch):

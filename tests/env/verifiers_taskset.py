@@ -24,3 +24,15 @@ class Sums(vf.Taskset[SumTask]):
     def load(self) -> Iterable[SumTask]:
         for number in range(20):
             yield SumTask(SumData(prompt=f"What is {number} + {number}?", answer=2 * number, system_prompt="Add."))
+
+
+class UnscoredTask(vf.Task[SumData]):
+    @vf.reward
+    async def nothing(self, trace: vf.Trace) -> dict[str, float]:
+        return {}
+
+
+class Unscored(vf.Taskset[UnscoredTask]):
+    def load(self) -> Iterable[UnscoredTask]:
+        for number in range(20):
+            yield UnscoredTask(SumData(prompt=f"{number}", answer=number))

@@ -34,7 +34,7 @@ class DesktopEnvironment(Environment):
     settings: Settings
     source = "Xie et al. 2024, OSWorld: Benchmarking Multimodal Agents for Open-Ended Tasks (shape of the tasks)"
     grammar = GRAMMAR
-    typed_actions = True
+    typed_actions = judged_at_limit = True
     needs_desktop = True
     first_settings = {
         "env": {"sessions": 4, "step_timeout_seconds": 60.0},

@@ -61,7 +61,7 @@ class Harbor(Environment):
         `bin` comes first in the path."""
 
     settings: Settings
-    typed_actions = True
+    typed_actions = judged_at_limit = True
     grammar = '`call bash {"command": "..."}`, or a text that ends the episode'
     source = "Harbor 0.26, Terminal-Bench 2: format of tasks"
     first_settings = {

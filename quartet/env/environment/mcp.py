@@ -50,6 +50,10 @@ class Mcp(dataset.Dataset):
         "rollout": {"loop": "append", "max_turns": 8, "max_tokens": 256},
     }
 
+    def __init__(self, settings: Any) -> None:
+        super().__init__(settings)
+        self.judged_at_limit = bool(settings.reward_tool)
+
     @classmethod
     def check(cls, settings: Any, recipe: Recipe) -> None:
         if bool(settings.command) == bool(settings.url):
@@ -59,12 +63,6 @@ class Mcp(dataset.Dataset):
         unread, needed = ("env_variables", "command") if settings.url else ("token_variable", "url")
         if getattr(settings, unread):
             raise ConfigError(f"env.{unread} is set, which needs env.{needed}", f"set env.{needed}, or leave it out")
-        if settings.reward_tool and recipe.rollout.max_turns < settings.turn_limit:
-            raise ConfigError(
-                f"rollout.max_turns = {recipe.rollout.max_turns} ends an episode before env.turn_limit = "
-                f"{settings.turn_limit}, at which env.reward_tool is asked",
-                "set env.turn_limit to rollout.max_turns",
-            )
         if recipe.rollout.loop.name == "latest":
             raise ConfigError("the loop latest does not show the results of earlier calls", dataset.LOOP_ADVICE)
         if settings.reward or not settings.reward_tool:

@@ -41,7 +41,7 @@ class OSWorld(Environment):
     settings: Settings
     source = "Xie et al. 2024, OSWorld: Benchmarking Multimodal Agents for Open-Ended Tasks"
     grammar = GRAMMAR_WITHOUT_SELECT
-    typed_actions = True
+    typed_actions = judged_at_limit = True
     one_host = True
     first_settings = {
         "env": {

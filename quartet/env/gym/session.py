@@ -31,19 +31,27 @@ class GymSession(ThreadedSession):
     def reset(self, task: Task) -> Observation:
         """Start an episode with the task's seed."""
         with self.using():
-            if self._env is None or self._family != task.family:
-                self._release()
-                self._env, self._family = self._make(task.family), task.family
-                self._reader = reader_of(self._env, self._names)
-                self._text = self._describe or describe_for(self._env)
             self._return = 0.0
-            observation, _ = self._env.reset(seed=task.seed)
+            observation, _ = self._of(task.family).reset(seed=task.seed)
             return self._observe(observation)
 
     def step(self, action: str) -> StepResult:
         """Take the action that the response names; a response without one changes nothing."""
         with self.using():
             return self._step(action)
+
+    def _of(self, family: str) -> Any:
+        """Return the environment of a family, which is kept only if its actions can be read and its views described."""
+        if self._env is None or self._family != family:
+            self._release()
+            env = self._make(family)
+            try:
+                reader, text = reader_of(env, self._names), self._describe or describe_for(env)
+            except BaseException:
+                env.close()
+                raise
+            self._env, self._family, self._reader, self._text = env, family, reader, text
+        return self._env
 
     def _step(self, action: str) -> StepResult:
         try:

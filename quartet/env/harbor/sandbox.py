@@ -9,7 +9,8 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -49,21 +50,31 @@ class Sandbox:
     def __init__(self, memory_megabytes: int, programs: Sequence[str] = (), origin: Path | None = None) -> None:
         """`memory_megabytes` limits the addresses of each process. `programs` are folders that commands may read beside
         the system's, and whose `bin` comes first in their path. The files are a copy of those below `origin`."""
-        self._scratch = ScratchFolder("quartet-harbor-")
-        self.root = self._scratch.path / "root"
-        if origin is None:
-            self.root.mkdir()
-        else:
-            shutil.copytree(origin, self.root, symlinks=True)
         self._origin = origin
         self._memory_megabytes, self._programs = memory_megabytes, tuple(programs)
+        with _disk_errors("the files of an episode cannot be made"):
+            self._scratch = ScratchFolder("quartet-harbor-")
+            self.root = self._scratch.path / "root"
+            try:
+                self._fill()
+            except BaseException:
+                self._scratch.remove()
+                raise
+
+    def _fill(self) -> None:
+        """Make the files and what is mounted over them."""
+        if self._origin is None:
+            self.root.mkdir()
+        else:
+            shutil.copytree(self._origin, self.root, symlinks=True)
         self._mounts = Mounts(self._scratch.path, self.root, self._programs)
 
     def folder(self, name: str, content: Path | None = None) -> Path:
         """Return a new folder that no command has seen, with a copy of some content."""
-        folder = Path(tempfile.mkdtemp(prefix=name, dir=self._scratch.path))
-        if content is not None:
-            shutil.copytree(content, folder, symlinks=True, dirs_exist_ok=True)
+        with _disk_errors(f"the folder of {name} cannot be made"):
+            folder = Path(tempfile.mkdtemp(prefix=name, dir=self._scratch.path))
+            if content is not None:
+                shutil.copytree(content, folder, symlinks=True, dirs_exist_ok=True)
         return folder
 
     def run(
@@ -99,9 +110,10 @@ class Sandbox:
         """Return whether a command starts in the files of the beginning, which no agent has changed."""
         if self._origin is None:
             return False
-        fresh = Sandbox(self._memory_megabytes, self._programs)
+        fresh = Sandbox(self._memory_megabytes, self._programs)  # without an origin, so that it does not ask again
         try:
-            shutil.copytree(self._origin, fresh.root, symlinks=True, dirs_exist_ok=True)
+            with _disk_errors("the files of the beginning cannot be copied"):
+                shutil.copytree(self._origin, fresh.root, symlinks=True, dirs_exist_ok=True)
             return fresh.run("true", "/", PROBE_SECONDS).status == 0
         except EnvError:
             return False
@@ -113,6 +125,15 @@ class Sandbox:
         path = [*(f"{folder}/bin" for folder in self._programs), "/usr/local/bin", os.defpath]
         given = {"PATH": ":".join(path), "HOME": "/root", "LANG": "C.UTF-8", "TERM": "dumb", **variables}
         return [argument for name, value in given.items() for argument in ("--setenv", name, value)]
+
+
+@contextmanager
+def _disk_errors(what: str) -> Iterator[None]:
+    """Raise an error of the file system, such as a full disk or a file that cannot be copied, as `EnvError`."""
+    try:
+        yield
+    except OSError as error:  # also `shutil.Error`, which lists all files that could not be copied
+        raise EnvError(f"{what}: {str(error)[:300]}", "look at the disk, and at the files of the task") from error
 
 
 def _wait(argv: list[str], seconds: float, output: BinaryIO, started: BinaryIO) -> int | None:

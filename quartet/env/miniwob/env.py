@@ -11,6 +11,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
@@ -266,6 +267,8 @@ class MiniWobPool:
                 session = self._idle.pop()
                 if session.healthy:
                     return session
+                with suppress(EnvError):  # its target would stay in the browser
+                    await session.close()
             stage = await open_stage(browser)
             return MiniWobSession(browser, stage, self._settings, self._success_rewards, self._elements)
         except BaseException:

@@ -3,15 +3,18 @@
 import inspect
 import statistics
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from quartet import config
 from quartet.env import make_environment, suite_families
 from quartet.env.base import acting
 from quartet.env.check.agents import curious
 from quartet.env.check.subject import Response
+from quartet.env.deadlines import Deadlines
+from quartet.env.port.session import opened
 from quartet.env.port.verify import MAX_TURNS
 from quartet.types import Task
 
@@ -26,10 +29,11 @@ Episode = tuple[Task, list[Response]]
 async def steps_per_second(reference: config.Env, port: config.Env, seeds: Sequence[int]) -> tuple[float, float]:
     """Return the rates of reference and port, which replay episodes of random agents, resets included."""
     tasks = [Task(env=port.name, family=family, seed=seed) for family in suite_families(port) for seed in seeds]
-    async with _session(port) as session:
+    limits = Deadlines.of(port)
+    async with opened(port, guarded=False) as session:
         turns = make_environment(port).max_turns
         episodes = [
-            (task, await _recorded(session, task, draw, turns(task.family) or MAX_TURNS))
+            (task, await _recorded(session, task, draw, turns(task.family) or MAX_TURNS, limits))
             for draw, task in enumerate(tasks)
         ]
     rates: tuple[list[float], list[float]] = ([], [])
@@ -39,21 +43,15 @@ async def steps_per_second(reference: config.Env, port: config.Env, seeds: Seque
     return statistics.median(rates[0]), statistics.median(rates[1])
 
 
-@asynccontextmanager
-async def _session(env: config.Env) -> AsyncIterator[Any]:
-    pool = make_environment(env).pool(env)
-    session = await pool.acquire()
-    yield session
-    await pool.release(session, healthy=True)
-    await pool.close()
-
-
-async def _recorded(session: Any, task: Task, draw: int, max_turns: int) -> list[Response]:
+async def _recorded(session: Any, task: Task, draw: int, max_turns: int, limits: Deadlines) -> list[Response]:
     """Return the responses of an episode of a random agent."""
-    act, seen, responses = curious(draw), await _value(session.reset(task)), list[Response]()
+    act, responses = curious(draw), list[Response]()
+    async with limits.bounded("reset", f"the reset of {task.key}"):
+        seen = await _value(session.reset(task))
     for _ in range(max_turns):
         responses.append(act(seen))
-        result = await _step(session, responses[-1])
+        async with limits.bounded("step", f"the step {responses[-1]!r:.60} of {task.key}"):
+            result = await _step(session, responses[-1])
         if result.terminated or result.truncated:
             break
         seen = result.observation
@@ -62,15 +60,24 @@ async def _recorded(session: Any, task: Task, draw: int, max_turns: int) -> list
 
 async def _rate(env: config.Env, episodes: Sequence[Episode]) -> float:
     """Replay the episodes until the time is over; return steps per second."""
-    async with _session(env) as session:
+    limits = Deadlines.of(env)
+    async with opened(env, guarded=False) as session:
         steps, started = 0, time.perf_counter()
         while (elapsed := time.perf_counter() - started) < SECONDS:
-            for task, responses in episodes:
-                await _value(session.reset(task))
-                for response in responses:
-                    await _step(session, response)
-                steps += len(responses)
+            for episode in episodes:
+                await _replay(session, episode, limits)
+                steps += len(episode[1])
     return steps / elapsed
+
+
+async def _replay(session: Any, episode: Episode, limits: Deadlines) -> None:
+    """Play an episode again, within the sum of its limits: a limit for each step would be measured too."""
+    task, responses = episode
+    whole = replace(limits, step=limits.reset + len(responses) * limits.step)
+    async with whole.bounded("step", f"the episode of {task.key}"):
+        await _value(session.reset(task))
+        for response in responses:
+            await _step(session, response)
 
 
 async def _step(session: Any, response: Response) -> Any:

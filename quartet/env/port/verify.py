@@ -64,7 +64,7 @@ class Verification:
         self.verified = Verified(families=families)
 
     async def run(self) -> Verified:
-        """Compare level by level. Raise `EnvError` if both sides fail."""
+        """Compare level by level. Raise the error if both sides fail."""
         async with Sides.open(*self._envs, self._tolerance) as sides:
             try:
                 self._compare_members()

@@ -7,9 +7,10 @@ import secrets
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,14 +20,16 @@ from quartet.errors import RewardError
 MAX_OUTPUT_BYTES = 1 << 20
 MAX_PROCESSES = 1024
 START = Path(__file__).with_name("program_start.py").read_text()
-LOOK_SECONDS = 0.1
+LOOK_SECONDS, FIRST_LOOK_SECONDS = 0.1, 0.01
+"""Greatest and least time between two looks at a running program. Looks at a program that has just begun are closer:
+what passes after the last one counts as its own, also where it waited for a processor."""
 
 
 class Ended(NamedTuple):
     """End of a program that started."""
 
     seconds: float
-    """Duration until the last look, without the time for which it waited for a processor."""
+    """Duration, without the time for which it waited for a processor, as far as that was observed."""
     output: str = ""
     exited: bool = False
     """Exit status 0."""
@@ -53,16 +56,19 @@ def run_program(program: str, given: str, limit_seconds: float, memory_megabytes
         reports = [started.fileno(), complete.fileno()]
         argv = [sys.executable, "-I", "-c", START, *map(str, (*reports, *limits))]
         argv = confined_python(argv, Path(folder), memory_megabytes << 20) if confined else argv
-        with subprocess.Popen(
-            argv,
-            cwd=folder,
-            env={"PATH": os.defpath},
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-            pass_fds=reports,
-        ) as process:
-            seconds = _wait(process, secret.encode() + given.encode(errors="replace"), math.ceil(limit_seconds))
+        with (
+            _sent(secret.encode() + given.encode(errors="replace")) as stdin,
+            subprocess.Popen(
+                argv,
+                cwd=folder,
+                env={"PATH": os.defpath},
+                stdin=stdin,
+                stdout=output,
+                stderr=output,
+                pass_fds=reports,
+            ) as process,
+        ):
+            seconds = _wait(process, math.ceil(limit_seconds))
         output.seek(0)
         text = output.read().decode(errors="replace")
         complete.seek(0)
@@ -80,21 +86,37 @@ def run_program(program: str, given: str, limit_seconds: float, memory_megabytes
     )
 
 
-def _wait(process: "subprocess.Popen[bytes]", given: bytes | None, limit_seconds: int) -> float:
+@contextmanager
+def _sent(data: bytes) -> Iterator[int]:
+    """Give the reading end of a pipe into which a thread writes. A program could read a file again, with its secret;
+    and `communicate` sends nothing more after its first timeout."""
+    reading, writing = os.pipe()
+    threading.Thread(target=_send, args=(writing, data), daemon=True).start()
+    try:
+        yield reading
+    finally:
+        os.close(reading)
+
+
+def _send(writing: int, data: bytes) -> None:
+    with suppress(BrokenPipeError), open(writing, "wb") as pipe:
+        pipe.write(data)
+
+
+def _wait(process: "subprocess.Popen[bytes]", limit_seconds: int) -> float:
     """Wait for the end of a program, and kill it if it sleeps or has many busy processes. Return its seconds."""
-    began, seconds = time.monotonic(), 0.0
+    began, passed, seconds = time.monotonic(), 0.0, 0.0
     while True:
         try:
-            process.communicate(given, timeout=LOOK_SECONDS)
+            process.wait(min(LOOK_SECONDS, max(FIRST_LOOK_SECONDS, passed / 2)))
         except subprocess.TimeoutExpired:
-            given = None  # is being sent
             passed = time.monotonic() - began
             ran, waited = (sum(times) for times in zip((0.0, 0.0), *_schedules(process.pid), strict=True))
             seconds = max(seconds, ran, passed - waited)
             if ran > 2 * limit_seconds or passed - ran - waited > 2 * limit_seconds + 1:
                 process.kill()
         else:
-            return seconds
+            return seconds + time.monotonic() - began - passed
 
 
 def _schedules(pid: int) -> Iterator[tuple[float, float]]:

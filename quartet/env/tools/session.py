@@ -89,6 +89,8 @@ class ToolSession:
             if isinstance(action, Done | Text):
                 answer = action.answer if isinstance(action, Done) else action.text
                 result = await self._answer(answer, action)
+                if not result.terminated:  # the next response reads what the calls returned
+                    result = replace(result, observation=replace(result.observation, messages=messages))
                 return replace(result, actions=[*records, *result.actions])
             error = ""
             if isinstance(action, ToolCall):
