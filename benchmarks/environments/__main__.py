@@ -5,7 +5,8 @@ up to 256 sessions of an environment of one second.
     python -m benchmarks.environments --pages 1 --episodes 8 --sessions 4 --steps 2   # a trial
 
 Selenium runs in this Python; it needs `chromium` and `chromedriver` on PATH. BrowserGym pins an old Playwright, so it
-needs a Python of its own: `--browsergym-python`. A contender that is missing has no ratio.
+needs a Python of its own: `--browsergym-python`. A contender that is missing has no ratio; one that ends
+with an error at a number of pages has no rate there, and the error is printed.
 """
 
 import asyncio
@@ -55,7 +56,7 @@ def main(
     result: dict[str, Any] = {
         "episodes_per_second": {one.pages: one.episodes_per_second for one in measured},
         **{f"{driver}_episodes_per_second": rates for driver, rates in others.items()},
-        **{f"ratio_to_{driver}": _ratio(best, others.get(driver)) for driver in pythons},
+        **{f"ratio_to_{driver}": _ratio(best, others.get(driver, {})) for driver in pythons},
         "share_of_browser_ceiling": best.browser_share,
         "megabytes_per_page": _megabytes_per_page(measured),
         "overhead_ms_per_step": asyncio.run(overhead_ms(200 * steps)),
@@ -69,19 +70,21 @@ def _has_selenium() -> bool:
     return bool(shutil.which("chromium") and shutil.which("chromedriver"))
 
 
-def _contender(driver: str, python: str, pages: int, episodes: int) -> float:
-    """Return the episodes per second of another driver."""
+def _contender(driver: str, python: str, pages: int, episodes: int) -> float | None:
+    """Return the episodes per second of another driver; None, and print the error, if it failed."""
     environment = os.environ | {"MINIWOB_URL": f"{html_folder().as_uri()}/"}
     command = [python, str(CONTENDER), driver, str(pages), str(episodes)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise click.ClickException(f"{driver} with {pages} pages ended with an error: {done.stderr[-500:]}")
+        click.echo(f"{driver} with {pages} pages ended with an error: {done.stderr[-500:]}", err=True)
+        return None
     return float(done.stdout.splitlines()[-1])
 
 
-def _ratio(best: Pages, rates: dict[int, float] | None) -> float | None:
-    """Return our best rate divided by the contender's best; None without a contender."""
-    return round(best.episodes_per_second / max(rates.values()), 2) if rates else None
+def _ratio(best: Pages, rates: dict[int, float | None]) -> float | None:
+    """Return our best rate divided by the contender's best; None if it has none."""
+    found = [rate for rate in rates.values() if rate]
+    return round(best.episodes_per_second / max(found), 2) if found else None
 
 
 def _megabytes_per_page(measured: list[Pages]) -> float | None:

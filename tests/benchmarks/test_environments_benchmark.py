@@ -56,7 +56,9 @@ def test_selenium_is_compared_where_it_is_installed():
     if not (shutil.which("chromium") and shutil.which("chromedriver")):
         pytest.skip("needs chromium and chromedriver on PATH")
     command = ["-m", "benchmarks.environments", "--pages", "1", "--episodes", "4", "--sessions", "2", "--steps", "1"]
+    command += ["--browsergym-python", sys.executable]  # which does not have it
     done = subprocess.run([sys.executable, *command, "--json"], capture_output=True, text=True, check=True)
     result = json.loads(done.stdout.splitlines()[-1])
+    assert "browsergym with 1 pages ended with an error" in done.stderr and "No module named" in done.stderr
     assert result["ratio_to_selenium"] > 0 and result["ratio_to_browsergym"] is None
     assert set(result["share_of_ideal"]) == {"2"}
