@@ -121,7 +121,9 @@ class OpenAIServer:
         yield b"[DONE]"
 
     def _choice(self, request: GenerateRequest, result: GenerateResult, reason: str | None) -> dict[str, Any]:
-        text = f" w{result.token_ids[0]}" * (2 if self.repeats else 1)
+        text = f" w{result.token_ids[0]}"
+        if self.repeats:  # as a server does that leaves the stop token out of the text
+            text = "" if reason == "stop" else 2 * text
         choice: dict[str, Any] = {"index": 0, "text": text, "finish_reason": reason}
         if self.tells_ids:
             choice["token_ids"] = result.token_ids

@@ -29,6 +29,9 @@ MAX_COMMAND_BYTES = (128 << 10) - 1
 """Length of an argument, which Linux limits."""
 PROBE_SECONDS = 60.0
 MAX_FILE_KILOBYTES = 256 << 10
+MOST_REASONS = 3
+"""Maximum number of files that an error names of those that could not be copied."""
+ADVICE = "look at the disk, and at the files of the task"
 
 
 class Ran(NamedTuple):
@@ -132,8 +135,11 @@ def _disk_errors(what: str) -> Iterator[None]:
     """Raise an error of the file system, such as a full disk or a file that cannot be copied, as `EnvError`."""
     try:
         yield
-    except OSError as error:  # also `shutil.Error`, which lists all files that could not be copied
-        raise EnvError(f"{what}: {str(error)[:300]}", "look at the disk, and at the files of the task") from error
+    except shutil.Error as error:  # (file, its copy, reason) of each file
+        reasons = "; ".join(str(reason) for *_, reason in error.args[0][:MOST_REASONS])
+        raise EnvError(f"{what}: {reasons}", ADVICE) from error
+    except OSError as error:
+        raise EnvError(f"{what}: {error}", ADVICE) from error
 
 
 def _wait(argv: list[str], seconds: float, output: BinaryIO, started: BinaryIO) -> int | None:

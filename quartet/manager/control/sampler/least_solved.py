@@ -30,10 +30,10 @@ class LeastSolvedSampler(TaskSampler):
         return tasks
 
     def _first_drawn(self, families: Sequence[str], draw: Random) -> Task:
-        """Return a task of the first family that gives one of its own: one in quarantine gives a task of another
-        family, and would stay the first, since no group of it is admitted."""
-        for family in families:
-            task = self.context.task(family, draw)
-            if task.family == family:
-                return task
-        return task
+        """Return a task of the first family that gives one of its own, or any task if none does.
+
+        A family in quarantine gives a task of another one, and would stay the first, since no group of it is admitted.
+        """
+        drawn = ((family, self.context.task(family, draw)) for family in families)
+        own = (task for family, task in drawn if task.family == family)
+        return next(own, None) or self.context.task(families[0], draw)
