@@ -33,7 +33,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     engine_utilisation: float
     """Processor seconds per second of an engine process."""
     trainer_utilisation: float
-    """Share of time in which the trainer had a batch."""
+    """Share of time in which the trainer computed on a batch, without its waits for the files of a new policy."""
     seconds_to_train_steps: float
     """Seconds from the start of the first rollout to the end of the last train step."""
     lag_histogram: dict[str, int]

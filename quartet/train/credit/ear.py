@@ -17,7 +17,8 @@ class Ear(Credit):
     H is the mean entropy of a rollout's sampled tokens under the trained policy, `mean` the mean of H over the group. A
     rollout that is as certain as the others keeps its advantage, a certain one gets up to twice as much, and one with
     at least twice the mean entropy gets none. The bound at 0 is our reading: below it, an uncertain success would be
-    unlearned. If all entropies are 0, or a rollout's are unknown, the factor is 1.
+    unlearned. If all entropies are 0, or a rollout's are unknown, the factor is 1. H of a fork covers only its own
+    tokens, without those that it shares with its parent.
     """
 
     class Settings(Grpo.Settings):

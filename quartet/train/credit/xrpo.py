@@ -15,7 +15,8 @@ class Xrpo(Credit):
 
     Let s be the mean log-prob of a rollout's sampled tokens. The novelty is exp(s - mean of s over the group), below 1
     for a rollout that is less likely than others. A rollout whose log-probs are not all known gets no bonus and does
-    not count in the mean. Advantages below zero stay as they are: the same formula would lower them.
+    not count in the mean, and s of a fork covers only its own tokens. Advantages below zero stay as they are: the same
+    formula would lower them.
     """
 
     class Settings(Grpo.Settings):
