@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from quartet.files.whole_folder import WRITING
 from quartet.ledger.policy_folders import POLICIES
 from quartet.telemetry.token_values import unpacked
 from quartet.types import Call
@@ -184,9 +185,10 @@ def _number(value: float | None) -> str:
 
 
 def _tokenizer_files(policies: Path) -> list[Path]:
-    """Return the tokenizers of all versions of the run's policies, the oldest version first."""
-    versions = [file for file in policies.glob("**/v*/tokenizer.json") if file.parent.name[1:].isdigit()]
-    return sorted(versions, key=lambda file: int(file.parent.name[1:]))
+    """Return the tokenizers of all versions of the run's policies, the oldest version first; not those of folders that
+    are being written."""
+    versions = [file for file in policies.glob("**/v*/tokenizer.json") if file.parent.suffix != WRITING]
+    return sorted(versions, key=lambda file: file.parent.name)
 
 
 @lru_cache(maxsize=8)

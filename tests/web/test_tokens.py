@@ -22,19 +22,19 @@ def write_tokenizer(folder: Path, *words: str) -> None:
 
 def test_texts_are_known_from_the_first_policy_on(tmp_path):
     assert Vocabulary(tmp_path).text([0, 1]) == "#0 #1"
-    write_tokenizer(tmp_path / "policies" / "v000001", "click", "left")
+    write_tokenizer(tmp_path / "policies" / "v000001_batch_000001", "click", "left")
     assert (Vocabulary(tmp_path).piece(1), Vocabulary(tmp_path).text([0, 1])) == ("left", "click left")
-    write_tokenizer(tmp_path / "policies" / "v000001", "begun", "anew", "with another model")
+    write_tokenizer(tmp_path / "policies" / "v000001_batch_000001", "begun", "anew", "with another model")
     assert Vocabulary(tmp_path).piece(1) == "anew"
 
 
 def test_texts_come_from_any_policy_of_the_run_and_survive_the_deletion_of_old_versions(tmp_path):
     folder = tmp_path / "policies" / "player"
-    (folder / "v000003.writing").mkdir(parents=True)
-    (folder / "v000003.writing" / "tokenizer.json").write_text("{")
-    (folder / "v000001").mkdir()
-    (folder / "v000001" / "tokenizer.json").symlink_to("deleted meanwhile")
-    write_tokenizer(folder / "v000002", "click", "left")
+    (folder / "v000000_batch_000000.writing").mkdir(parents=True)
+    (folder / "v000000_batch_000000.writing" / "tokenizer.json").write_text("{")
+    (folder / "v000001_batch_000001").mkdir()
+    (folder / "v000001_batch_000001" / "tokenizer.json").symlink_to("deleted meanwhile")
+    write_tokenizer(folder / "v000002_batch_000002", "click", "left")
     assert Vocabulary(tmp_path).piece(1) == "left"
 
 
