@@ -274,11 +274,17 @@ def test_a_full_disk_is_explained_wherever_it_is_met(recipe_path, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("evaluates", ["false", "true"])
-def test_a_run_that_a_full_disk_ended_says_so_and_evaluates_no_further(recipe_path, tmp_path, evaluates):
-    settings = ("--set", "disk.min_free_megabytes=1000000000", "--set", f"evaluation.before_and_after={evaluates}")
-    run = tmp_path / "run"
-    done = quartet("train", recipe_path, "--run-dir", run, *settings)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("--set", "evaluation.before_and_after=false"),
+        ("--set", "evaluation.before_and_after=true"),
+        ("--set", "evaluation.before_and_after=true", "--set", "runtime.kind=synchronous"),
+    ],
+)
+def test_a_run_that_a_full_disk_ended_says_so_and_evaluates_no_further(recipe_path, tmp_path, settings):
+    run, full = tmp_path / "run", ("--set", "disk.min_free_megabytes=1000000000", "--set", "admission.max_lag=0")
+    done = quartet("train", recipe_path, "--run-dir", run, *full, *settings)
     assert done.returncode == SetupError.exit_code
     assert "MB are free" in done.stderr
     assert json.loads((run / "summary.json").read_text())["stop_reason"].startswith(STOPPED_BY_DISK)

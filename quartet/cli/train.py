@@ -85,15 +85,10 @@ def _whole_commands(run_dir: Path) -> Iterator[None]:
     try:
         yield
     except QuartetError as error:
-        error.advice = error.advice.replace("with --resume", f"with `{_resuming(run_dir)}`")
+        from quartet.manager.stop import resume_command
+
+        error.advice = error.advice.replace("with --resume", f"with `{resume_command(str(run_dir))}`")
         raise
-
-
-def _resuming(run_dir: Path) -> str:
-    """Return the command that resumes the run with its stored settings."""
-    from quartet.run.run_dir import CONFIG
-
-    return f"quartet train {run_dir / CONFIG} --run-dir {run_dir} --resume"
 
 
 def _view(asked: bool | None, quiet: bool) -> "View":
@@ -150,6 +145,7 @@ def _note_changes(recipe: Recipe, overrides: Sequence[str], run_dir: Path) -> No
 
     Raise `ConfigError` as the run would.
     """
+    from quartet.manager.stop import resume_command
     from quartet.recipe.file import changed_settings
     from quartet.run.run_dir import check_run_dir, stored_recipe
 
@@ -158,7 +154,7 @@ def _note_changes(recipe: Recipe, overrides: Sequence[str], run_dir: Path) -> No
     changed = changed_settings(stored_recipe(run_dir), recipe)
     if changed := [name for name in changed if not any(f"{name}.".startswith(f"{one}.") for one in given)]:
         say(f"note: these settings are not those of the run before: {', '.join(changed)}", fg="yellow", err=True)
-        say(f"  -> to keep its settings, use `{_resuming(run_dir)}`", fg="yellow", err=True)
+        say(f"  -> to keep its settings, use `{resume_command(str(run_dir))}`", fg="yellow", err=True)
 
 
 def _note_kept(recipe: Recipe, run_dir: Path, resume: bool) -> None:

@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from msgspec import Struct
 
 from quartet import config
 from quartet.errors import EnvError
+
+if TYPE_CHECKING:
+    from quartet.env.base import Env, EnvPool
 
 START_SECONDS = 120.0
 """Default of the limit for making a session."""
@@ -35,6 +38,15 @@ class Deadlines(Struct, frozen=True, kw_only=True):
     def opening(self) -> float:
         """Limit for a client's reset: of an environment that died, then of another one, whose start it waits for."""
         return self.reset + self.release + self.start + self.reset
+
+    async def releases(self, pool: "EnvPool", env: "Env", *, healthy: bool) -> bool:
+        """Release a session. Return whether its `close` returned within the limit, after which it is cancelled."""
+        release = asyncio.create_task(pool.release(env, healthy=healthy))
+        if not (await asyncio.wait([release], timeout=self.release))[0]:
+            release.cancel()
+            return False
+        release.result()
+        return True
 
     @asynccontextmanager
     async def bounded(self, phase: Literal["start", "reset", "step"], what: str) -> AsyncIterator[list[str]]:

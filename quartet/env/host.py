@@ -198,14 +198,11 @@ async def try_out(pool: EnvPool, limits: Deadlines) -> None:
             f"no session of the environment started within {limits.start:g} s",
             "mend the environment, or raise env.start_timeout_seconds",
         ) from error
-    release = asyncio.create_task(pool.release(env, healthy=True))
-    if not (await asyncio.wait([release], timeout=limits.release))[0]:
-        release.cancel()
+    if not await limits.releases(pool, env, healthy=True):
         raise SetupError(
             f"close() of a session of the environment has not returned within {limits.release:g} s",
             "mend the environment: a session that is never released keeps its place on the host",
         )
-    release.result()
 
 
 async def _report(host: EnvHost, sessions: int, presence: Presence, stop: asyncio.Event) -> None:

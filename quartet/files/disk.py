@@ -15,6 +15,11 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
+def full_disk(stop_reason: str | None) -> str | None:
+    """Return a run's stop reason if it is a full disk, after which nothing more is evaluated."""
+    return stop_reason if stop_reason and stop_reason.startswith(STOPPED_BY_DISK) else None
+
+
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path that atomically replaces `path` at the end of the block."""

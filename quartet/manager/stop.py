@@ -3,6 +3,7 @@ progress is finished first."""
 
 import re
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from quartet.config import Train
 from quartet.ledger import Ledger
@@ -49,7 +50,7 @@ def higher_limit(reason: str, amounts: Mapping[str, float]) -> str:
     return f"--set train.{name}={_shown(2 * limit if name == 'max_seconds' else int(2 * limit))}"
 
 
-def resume_command(run: str, reason: str, amounts: Mapping[str, float]) -> str:
+def resume_command(run: str, reason: str = "", amounts: Mapping[str, float] = MappingProxyType({})) -> str:
     """Return the command that resumes the run in folder `run`; if a limit ended the run, it raises that limit."""
     return f"quartet train {run}/config.toml --run-dir {run} --resume {higher_limit(reason, amounts)}".rstrip()
 

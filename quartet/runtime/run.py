@@ -19,7 +19,7 @@ from quartet.errors import (
     SetupError,
     StarvedError,
 )
-from quartet.files.disk import STOPPED_BY_DISK
+from quartet.files.disk import full_disk
 from quartet.ledger import Ledger
 from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
 from quartet.ledger.database.location import trust_server
@@ -64,8 +64,8 @@ def run_recipe(
     summary = _summarise(recipe, run_dir, started, control=None)
     if summary["stop_reason"].startswith(STARVED):
         raise StarvedError(summary["stop_reason"], starvation_advice(run_dir, summary["dropped_groups"]))
-    if summary["stop_reason"].startswith(STOPPED_BY_DISK):
-        raise SetupError(summary["stop_reason"], "then continue with --resume; nothing was lost")
+    if full := full_disk(summary["stop_reason"]):
+        raise SetupError(full, "then continue with --resume; nothing was lost")
     if recipe.evaluation.supervised_control and summary["train_seconds"]:
         with RunLock(run_dir):
             control = train_control(recipe, run_dir, quiet=quiet)

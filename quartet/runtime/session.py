@@ -14,7 +14,7 @@ from quartet.access.token import forget_token
 from quartet.config import Recipe
 from quartet.env import suite_families
 from quartet.errors import LedgerError
-from quartet.files.disk import STOPPED_BY_DISK
+from quartet.files.disk import full_disk
 from quartet.ledger import Ledger
 from quartet.ledger.checkpoints import checkpoints_root
 from quartet.ledger.database import drop_database
@@ -112,8 +112,7 @@ class Session:
 
     def full_disk(self) -> str | None:
         """Return the run's stop reason if it is a full disk."""
-        reason = self.ledger.stop_reason()
-        return reason if reason and reason.startswith(STOPPED_BY_DISK) else None
+        return full_disk(self.ledger.stop_reason())
 
     def end(self) -> None:
         """Enter the phase `ended`."""

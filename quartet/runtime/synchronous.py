@@ -16,6 +16,7 @@ from quartet.engine.torch_engine import open_torch
 from quartet.env import make_pool
 from quartet.env.guarded import GuardedPool
 from quartet.exchange.demonstrations import settle
+from quartet.files.disk import full_disk
 from quartet.ledger import Ledger
 from quartet.manager.manager import DataManager
 from quartet.report.summary import after_tag
@@ -80,10 +81,12 @@ class _House:
         return recorder, Presence(self._ledger.modules, module, recorder=recorder)
 
     async def evaluate(self, when: str) -> None:
-        """Run the held-out episodes of `when`, one at a time."""
+        """Run the held-out episodes of `when`, one at a time, unless a full disk ends the run."""
+        if full_disk(self._ledger.stop_reason()):
+            return
         self._ledger.enter_phase(f"{EVALUATING}{when}")
         admit_missing_evaluations(self._recipe, self._ledger, when)
-        while await self._run_queued():
+        while not full_disk(self._ledger.stop_reason()) and await self._run_queued():
             self._manager.tick()
 
     async def train(self) -> None:

@@ -1,6 +1,5 @@
 """Session of one side of a comparison: its start and its release are bounded, and it is released whatever happens."""
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,7 +7,6 @@ from typing import Any
 
 from quartet import config
 from quartet.env import make_environment
-from quartet.env.base import EnvPool
 from quartet.env.deadlines import Deadlines
 from quartet.env.guarded import GuardedPool
 
@@ -26,16 +24,7 @@ async def opened(env: config.Env, *, guarded: bool) -> AsyncIterator[Any]:
         try:
             yield session
         finally:
-            await _release(pool, session, limits.release)
+            if not await limits.releases(pool, session, healthy=False):  # it may hang as the call before it did
+                LOG.warning("close() of a session has not returned within %g s", limits.release)
     finally:
         await pool.close()
-
-
-async def _release(pool: EnvPool, session: Any, limit_seconds: float) -> None:
-    """Release a session, whose `close` may hang as the call before it did."""
-    release = asyncio.create_task(pool.release(session, healthy=False))
-    if (await asyncio.wait([release], timeout=limit_seconds))[0]:
-        return release.result()
-    LOG.warning("close() of a session has not returned within %g s", limit_seconds)
-    release.cancel()
-    return None
