@@ -1,10 +1,11 @@
-"""ARPO's probability of a fork, in closed form and as a frequency."""
+"""ARPO's probability of a fork, in closed form and as a frequency, and which calls of a child are not forked."""
 
 from math import sqrt
 
 import pytest
 
 from quartet.rollout.brancher.arpo import ArpoBrancher
+from quartet.rollout.brancher.entropy import EntropyBrancher
 from quartet.types import Call, FinishReason, Sampling, TokenColumns
 
 
@@ -48,6 +49,28 @@ def test_forks_are_as_frequent_as_their_probability(now):
     forks = sum(part.forks(call_of(now, seed=seed), [first]) for seed in range(calls))
     deviation = sqrt(calls * children * probability * (1 - probability))
     assert abs(forks - calls * children * probability) < 4 * deviation
+
+
+@pytest.mark.parametrize("now", [0.5, 9.0])
+def test_a_child_does_not_fork_before_the_call_at_which_it_was_forked(now):
+    first = call_of(1.0)
+    parents, children = call_of(now), call_of(now, borrowed=2)
+    certain = brancher(probability=1.0, weight_per_nat=0, children=3)
+    uncertain = EntropyBrancher(EntropyBrancher.Settings(min_entropy_nats=0.5, children=2))
+    assert (certain.forks(parents, [first]), certain.forks(children, [first])) == (3, 0)
+    assert (uncertain.forks(parents, [first]), uncertain.forks(children, [first])) == (2, 0)
+
+
+def test_half_a_probability_adds_half_a_rollout():
+    """With p = 0.5, the tree of a call has 0.5 further rollouts; with forks of children it had p / (1 - p) = 1."""
+    part, first, trees = brancher(weight_per_nat=0), call_of(1.0), 2000
+    seeds = iter(range(10 * trees))
+
+    def further(borrowed: int) -> int:
+        forks = part.forks(call_of(1.0, seed=next(seeds), borrowed=borrowed), [first])
+        return forks + sum(further(borrowed=2) for _ in range(forks))
+
+    assert abs(sum(further(borrowed=0) for _ in range(trees)) / trees - 0.5) < 4 * sqrt(0.25 / trees)
 
 
 def test_a_repeated_call_finds_the_same_forks():

@@ -18,7 +18,8 @@ class ArpoBrancher(Brancher):
     H is the mean entropy of the first `tokens` tokens of the call's response, H_first that of the rollout's first call.
     The released code sums these entropies and divides by the logarithm of the vocabulary's size. Here the mean is in
     nats, so that a short response counts as much as a long one. The random numbers are derived from the call's sampling
-    seed, so that a retry and an audit find the same forks.
+    seed, so that a retry and an audit find the same forks. A child is not forked again before the call at which it was
+    forked itself.
     """
 
     class Settings(Section):
@@ -41,6 +42,8 @@ class ArpoBrancher(Brancher):
         return min(1.0, max(0.0, self.settings.probability + self.settings.weight_per_nat * rise))
 
     def forks(self, call: Call, so_far: Sequence[Call]) -> int:
+        if call.borrowed:
+            return 0
         probability = self.fork_probability(call, so_far[0])
         draws = Random(f"{call.sampling.seed}/fork")
         return sum(draws.random() < probability for _ in range(self.settings.children))

@@ -36,5 +36,6 @@ class Brancher(Part):
 
         The children share the calls `so_far` and the results of their actions, and each samples its own response to the
         prompt of `call`. The worker calls this method after every call that is sampled for training, in children too.
-        It skips a rollout's first call, since a fork there would share no call.
+        It skips a rollout's first call, since a fork there would share no call. The first call that a child samples has
+        a borrowed prompt; a child forked there would repeat the fork of its parent.
         """

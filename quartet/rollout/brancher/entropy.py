@@ -12,7 +12,8 @@ class EntropyBrancher(Brancher):
 
     Without forks, a group seldom compares two responses after the same prefix. ARPO branches at random, with a higher
     probability where the entropy of the next tokens has risen since the start of a rollout. Here a threshold decides,
-    so that a retry and an audit find the same forks.
+    so that a retry and an audit find the same forks. A child is not forked again before the call at which it was forked
+    itself.
     """
 
     class Settings(Section):
@@ -26,8 +27,5 @@ class EntropyBrancher(Brancher):
     source = "after ARPO, arXiv 2507.19849, with a threshold instead of its probability"
 
     def forks(self, call: Call, so_far: Sequence[Call]) -> int:
-        return (
-            self.settings.children
-            if max(call.own_response.entropies, default=0.0) >= self.settings.min_entropy_nats
-            else 0
-        )
+        uncertain = max(call.response.entropies, default=0.0) >= self.settings.min_entropy_nats
+        return self.settings.children if uncertain and not call.borrowed else 0
