@@ -47,6 +47,7 @@ def bandit_recipe(policy: Path, **sections: dict) -> Recipe:
         "env": {"name": "bandit", "families": ["fixed"], "sessions": 8, "screenshots": False},
         "rollout": {"max_turns": 2, "max_tokens": 8, "lease_seconds": 3.0},
         "control": {"sampler": "uniform", "rollouts_per_group": 8},
+        "filters": ["mixed_outcome"],
         "train": {"groups_per_batch": 2, "learning_rate": 3e-3, "max_train_steps": 25, "max_seconds": 60.0},
         "evaluation": {"episodes_per_family": 40},
     }

@@ -126,6 +126,7 @@ def recipe_of(settings: Sequence[str]) -> Recipe:
         "rollout": {"max_tokens": 2},
         "engine": {"max_slots": 32, "max_context_tokens": 1024},
         "admission": {"max_lag": 0},
+        "filters": [],
         "credit": {"name": "mars", "discount": 0.0},
         "train": {"max_tokens_per_microbatch": 8192, "groups_per_batch": GROUPS},
     }

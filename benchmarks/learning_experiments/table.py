@@ -36,6 +36,7 @@ _DEFAULTS: dict[str, Any] = {
     "model": {"path": "table"},
     "env": {"name": "bandit"},
     "admission": {"max_lag": 0},
+    "filters": [],
     "train": {"learning_rate": 0.05, "max_tokens_per_microbatch": 1_000_000, "groups_per_batch": 1},
 }
 

@@ -62,6 +62,7 @@ GRPO: dict[str, Any] = {
     "engine": {"max_slots": 64, "max_context_tokens": 96},
     "control": {"sampler": "uniform", "rollouts_per_group": 8, "train_seeds_per_family": 4},
     "admission": {"max_lag": 2},
+    "filters": ["mixed_outcome"],
     "train": {
         "groups_per_batch": 4,
         "minibatches": 2,

@@ -127,4 +127,6 @@ def _replaced(section: Any, complete: dict[int, Choice]) -> Any:
             update[name] = _replaced(value, complete)
         elif isinstance(value, list) and value and isinstance(value[0], Choice):
             update[name] = [complete[id(one)] for one in value]
-    return section.model_copy(update=update)
+    replaced = section.model_copy(update=update)
+    replaced.model_fields_set.intersection_update(section.model_fields_set)  # a default stays a default
+    return replaced

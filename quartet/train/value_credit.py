@@ -24,6 +24,7 @@ class ValueCredit(Credit):
 
     Settings = ValueSettings
     needs = frozenset({"values"})
+    compares_totals = False
     metrics = {"train/explained_variance": "1: share of the returns' variance that the values explain, at most 1"}
 
     def __init__(self, settings: Any) -> None:

@@ -26,6 +26,7 @@ class DoublyRobust(Credit):
 
     settings: Settings
     needs = frozenset({"values"})
+    compares_totals = False
     source = "DigiRL, arXiv 2406.11896, section 4.2"
     metrics: ClassVar = {"train/explained_variance": "1: share of the returns' variance that the values explain"}
 

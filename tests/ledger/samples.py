@@ -153,6 +153,7 @@ def recipe(**sections: Any) -> Recipe:
         "env": {"name": "bandit", "families": ["named", "fixed"], "sessions": 4},
         "control": {"sampler": "uniform", "rollouts_per_group": 2},
         "admission": {"max_lag": 1},
+        "filters": ["mixed_outcome"],
         "train": {"groups_per_batch": 2},
         "disk": {"min_free_megabytes": 1},
     }

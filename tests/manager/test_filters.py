@@ -5,6 +5,8 @@ from msgspec.structs import replace
 
 from quartet.actions.taken import taken_action
 from quartet.config import Filter
+from quartet.errors import ConfigError
+from quartet.recipe.file import parse_recipe
 from quartet.registry import build
 from quartet.report.totals import run_totals
 from quartet.types import Group, GroupMember, GroupState, Observation, ReplayRule, Status, Task, Trajectory, Turn
@@ -63,6 +65,31 @@ def test_an_anchor_keeps_a_group_of_failures_and_is_not_compared(own, anchor, is
     mixed = build(Filter.model_validate({"name": "mixed_outcome"}))
     passed = mixed.apply(replace(solved, members=[*solved.members, stored]))
     assert isinstance(passed, Group) if is_kept else passed == "equal_rewards"
+
+
+CRITIC = {"credit": "gae", "loss": {"terms": ["ppo_clip", "value"]}}
+ONE = {"control": {"rollouts_per_group": 1}, "admission": {"min_rollouts_per_group": 1}}
+
+
+def test_a_credit_that_does_not_compare_totals_needs_a_choice_of_filters():
+    """Under `gae` a group of one has a gradient; the default filter would drop it without a word."""
+    base = {"name": "x", "model": {"path": "/m"}, "env": {"name": "bandit"}}
+    for credit in (CRITIC, {"credit": "reinforce"}, {"credit": "grpo_turns"}):
+        with pytest.raises(ConfigError, match=r"the default filter mixed_outcome drops .*\n.*set filters = \[\]"):
+            parse_recipe(base | credit, "test")
+        assert recipe(**credit, filters=[]).filters == []
+        assert [one.name for one in recipe(**credit, filters=["mixed_outcome"]).filters] == ["mixed_outcome"]
+    assert [one.name for one in parse_recipe(base | {"credit": "rloo"}, "test").filters] == ["mixed_outcome"]
+
+
+def test_groups_of_one_rollout_refuse_the_filter_of_equal_rewards():
+    for credit in (CRITIC, {}):
+        with pytest.raises(ConfigError, match=r"drops every group of one rollout.*\n.*set filters = \[\]"):
+            recipe(**credit, **ONE, filters=["mixed_outcome"])
+        assert recipe(**credit, **ONE, filters=[]).control.rollouts_per_group == 1
+    forked = {"rollout": {"brancher": "branch_grpo"}}
+    assert recipe(**ONE, **forked).filters, "forks are compared with their parent"
+    assert recipe(**ONE, replay="success_pool").filters, "stored successes join the group"
 
 
 def test_overlong_leaves_out_what_was_cut_off_or_too_long():

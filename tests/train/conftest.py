@@ -23,7 +23,7 @@ def recipe() -> Callable[..., Recipe]:
     """A recipe with some settings set: `recipe(train={"epochs": 2})`."""
 
     def build(**sections: object) -> Recipe:
-        base = {"name": "test", "model": {"path": "none"}, "env": {"name": "bandit"}}
+        base = {"name": "test", "model": {"path": "none"}, "env": {"name": "bandit"}, "filters": []}
         return parse_recipe(base | sections, source="test")
 
     return build

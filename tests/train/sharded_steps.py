@@ -169,7 +169,7 @@ ALL_CASES = CASES | PICTURE_CASES
 def recipe_of(case: Case) -> Recipe:
     train = {"learning_rate": 1e-3, **case.sections.get("train", {})}
     base = {"name": "test", "model": {"path": "none"}, "env": {"name": "bandit"}, "engine": {"max_context_tokens": 50}}
-    return parse_recipe(base | dict(case.sections) | {"train": train}, source="test")
+    return parse_recipe(base | {"filters": []} | dict(case.sections) | {"train": train}, source="test")
 
 
 def model_of_odd_sizes(seed: int) -> Qwen3ForCausalLM:

@@ -167,6 +167,16 @@ def test_a_group_of_one_or_without_spread_gets_zero_where_members_are_compared(n
 
 
 @pytest.mark.parametrize("name", TRAITS)
+def test_equal_totals_of_different_turns_give_zero_where_totals_are_compared(name: str) -> None:
+    """The filter `mixed_outcome` drops such a group. Returns are (1, 0), (1, 1) and (1, 0.5)."""
+    values = np.array(
+        list(assigned(name, make_batch([[member(1.0, 0.0), member(0.0, 1.0), member(0.5, 0.5)]])).values())
+    )
+    part: Any = find("credit", name)
+    assert (np.abs(values) < 1e-12).all() == part.compares_totals
+
+
+@pytest.mark.parametrize("name", TRAITS)
 def test_a_batch_of_one_token_is_finite(name: str) -> None:
     (value,) = assigned(name, make_batch([[make_trajectory([make_call([1], [2])], 1.0)]])).values()
     assert np.isfinite(value)

@@ -1,6 +1,11 @@
 """DAPO's dynamic sampling: drop groups whose rewards are all equal, which have no gradient under GRPO."""
 
+from typing import Any
+
+from quartet.config import Recipe
+from quartet.errors import ConfigError
 from quartet.manager.filter.base import EQUAL_REWARDS, Filter
+from quartet.registry import find
 from quartet.types import Group
 
 
@@ -13,8 +18,23 @@ class MixedOutcome(Filter):
     reads_rewards = True
     source = "DAPO, arXiv 2503.14476, section 3.2"
 
+    @classmethod
+    def check(cls, settings: Any, recipe: Recipe) -> None:
+        if recipe.control.rollouts_per_group == 1 and _rollouts_are_the_only_members(recipe):
+            raise ConfigError(
+                "the filter mixed_outcome drops every group of one rollout, and control.rollouts_per_group = 1",
+                "set filters = [] if the credit does not compare rollouts, or raise control.rollouts_per_group",
+            )
+
     def apply(self, group: Group) -> Group | str:
         rewards = {member.trajectory.reward for member in group.compared}
         has_anchor = len(group.compared) < len(group.members)
         imitates = has_anchor and not any(member.trajectory.success for member in group.compared)
         return group if len(rewards) > 1 or imitates else EQUAL_REWARDS
+
+
+def _rollouts_are_the_only_members(recipe: Recipe) -> bool:
+    """Return whether a group has one member per allocated rollout: no fork, stored member, or second player."""
+    brancher: Any = find("brancher", recipe.rollout.brancher.name)
+    loop: Any = find("loop", recipe.rollout.loop.name)
+    return recipe.replay.name == "none" and not brancher.may_fork and loop.one_player

@@ -20,6 +20,9 @@ class Credit(Part):
     """Forward passes to run first: names of `quartet.train.passes.PASSES`. `CreditBatch` holds their results. A credit
     that needs the pass `teacher` has a setting `teacher`, the folder of that policy. Settings may add passes: the
     constructor then replaces the class's value."""
+    compares_totals: bool = True
+    """True if all advantages of a group with equal rewards of rollouts are 0, so that the filter `mixed_outcome` drops
+    groups without a gradient only."""
 
     @abstractmethod
     def assign(self, batch: "CreditBatch") -> None:
@@ -41,6 +44,12 @@ class Credit(Part):
             raise ConfigError(f"the credit {cls.__name__} has no teacher", "set credit.teacher to a policy's folder")
         if not cls.reads_rewards(settings):
             _check_without_rewards(f"which the credit {recipe.credit.name} does not read", recipe)
+        elif not cls.compares_totals and "filters" not in recipe.model_fields_set:
+            raise ConfigError(
+                "the default filter mixed_outcome drops groups with equal rewards, and the credit "
+                f"{recipe.credit.name} gives these a gradient too",
+                "set filters = [] to train them, or filters = ['mixed_outcome'] to drop them",
+            )
 
 
 def _check_without_rewards(unread: str, recipe: "Recipe") -> None:

@@ -29,6 +29,7 @@ class Distillation(Credit):
 
     settings: Settings
     needs = frozenset({"teacher"})
+    compares_totals = False
     source = "Thinking Machines Lab 2025, On-policy distillation; reverse KL on the student's samples, arXiv 2306.13649"
     metrics = {"train/teacher_kl_nats": "nats: mean of log pi - log pi_teacher over the trained tokens"}
 

@@ -16,6 +16,7 @@ class GrpoTurns(Credit):
     class Settings(Grpo.Settings):
         """Settings of `grpo`; `negative_weight` multiplies normalised rewards below zero."""
 
+    compares_totals = False
     source = "DeepSeekMath, arXiv 2402.03300, section 4.1.3"
 
     def assign(self, batch: CreditBatch) -> None:

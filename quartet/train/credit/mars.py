@@ -25,6 +25,7 @@ class Mars(Credit):
         """Constant added to the batch's standard deviation."""
 
     settings: Settings
+    compares_totals = False
     source = "MARS, arXiv 2510.15414, turn-level advantages and agent-specific normalisation"
 
     def assign(self, batch: CreditBatch) -> None:

@@ -19,6 +19,7 @@ class Reinforce(Credit):
         """Discount (gamma): a reward n calls later is multiplied by gamma^n."""
 
     settings: Settings
+    compares_totals = False
     source = "Williams 1992, Simple statistical gradient-following algorithms, Machine Learning 8, section 4"
 
     def assign(self, batch: CreditBatch) -> None:

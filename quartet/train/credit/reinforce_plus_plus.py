@@ -28,6 +28,7 @@ class ReinforcePlusPlus(Credit):
 
     settings: Settings
     needs = frozenset({"reference"})
+    compares_totals = False
     source = "REINFORCE++, arXiv 2501.03262"
     metrics = {"train/penalty_kl_nats": "nats: mean of log pi - log pi_reference, the penalty before its coefficient"}
 

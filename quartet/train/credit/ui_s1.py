@@ -29,6 +29,7 @@ class UiS1(Credit):
         """Constant added to each standard deviation."""
 
     settings: Settings
+    compares_totals = False
     source = "UI-S1, arXiv 2509.11543, semi-online policy optimization"
 
     def assign(self, batch: CreditBatch) -> None:
