@@ -363,7 +363,7 @@ def test_a_path_of_a_part_is_beside_the_recipe_and_that_of_an_override_in_the_cu
 
 
 def test_a_part_names_a_policy_that_ships(file):
-    credit = 'credit = { name = "distillation", teacher = "miniwob-start" }\n'
+    credit = 'filters = []\ncredit = { name = "distillation", teacher = "miniwob-start" }\n'
     file.write_text(credit + file.read_text())
     assert load_recipe(file).credit.settings["teacher"] == str(shipped_policies()["miniwob-start"])
 

@@ -43,7 +43,7 @@ def test_the_teacher_s_pass_is_its_log_probs_at_the_sampled_temperature(recipe: 
 def test_a_student_becomes_like_its_teacher_without_any_reward(recipe: RecipeBuilder) -> None:
     """KL(student | teacher) of the next token falls to a third within twelve train steps of 32 samples."""
     credit = {"name": "distillation", "teacher": "/teacher"}
-    setting = recipe(train={"learning_rate": 0.02}, credit=credit)
+    setting = recipe(train={"learning_rate": 0.02}, credit=credit, filters=[])
     teacher, student = make_model(seed=1), make_model()
     learner, part = Learner(student, setting, {"teacher": teacher}), build(setting.credit)
     prompt, random = list(range(10, 20)), torch.Generator().manual_seed(0)
@@ -73,7 +73,7 @@ def test_a_teacher_is_named_by_its_folder_and_loaded_beside_the_policy(tmp_path:
         save_policy(make_model(seed), make_tokenizer(), tmp_path / name)
     file = tmp_path / "recipe.toml"
     file.write_text(
-        'name = "x"\n[model]\npath = "start"\n[env]\nname = "bandit"\n'
+        'name = "x"\nfilters = []\n[model]\npath = "start"\n[env]\nname = "bandit"\n'
         '[credit]\nname = "distillation"\nteacher = "teacher"\n'
     )
     recipe = load_recipe(file)
@@ -87,7 +87,7 @@ def test_a_teacher_with_another_vocabulary_is_refused(tmp_path: Path, recipe: Re
     save_policy(make_model(), make_tokenizer(), tmp_path / "start")
     other = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(words))
     save_policy(make_model(), other, tmp_path / "teacher")
-    setting = recipe(credit={"name": "distillation", "teacher": str(tmp_path / "teacher")})
+    setting = recipe(credit={"name": "distillation", "teacher": str(tmp_path / "teacher")}, filters=[])
     with pytest.raises(ConfigError, match="another vocabulary"):
         load_frozen(setting, [build(setting.credit)], tmp_path / "start")
 
@@ -100,7 +100,7 @@ def test_a_teacher_that_reads_other_inputs_than_the_policy_is_refused(
         (tmp_path / name).mkdir()
         kind = "qwen3_vl" if name == reader else "qwen3"
         (tmp_path / name / "config.json").write_text(f'{{"model_type": "{kind}"}}')
-    setting = recipe(credit={"name": "distillation", "teacher": str(tmp_path / "teacher")})
+    setting = recipe(credit={"name": "distillation", "teacher": str(tmp_path / "teacher")}, filters=[])
     with pytest.raises(ConfigError, match=rf"{reader} reads pictures and .* reads only text"):
         load_frozen(setting, [build(setting.credit)], tmp_path / "start")
 
@@ -108,6 +108,6 @@ def test_a_teacher_that_reads_other_inputs_than_the_policy_is_refused(
 def test_teacher_must_make_the_same_patches(tmp_path: Path, recipe: RecipeBuilder) -> None:
     for name, patch_size in (("teacher", 16), ("start", 8)):
         make_vision_policy(["red"], tmp_path / name, hidden_size=16, num_heads=1, patch_size=patch_size)
-    setting = recipe(credit={"name": "distillation", "teacher": str(tmp_path / "teacher")})
+    setting = recipe(credit={"name": "distillation", "teacher": str(tmp_path / "teacher")}, filters=[])
     with pytest.raises(ConfigError, match="other patches of the same picture"):
         load_frozen(setting, [build(setting.credit)], tmp_path / "start")

@@ -60,7 +60,7 @@ def test_the_filter_of_equal_rewards_is_refused_and_a_data_set_needs_no_reward(t
     with pytest.raises(ConfigError, match=r"mixed_outcome drops groups by rewards.*\n.*set filters"):
         parse_recipe(data | {"credit": "majority_vote"}, "test")
     assert parse_recipe(data | {"credit": "majority_vote", "filters": []}, "test").env.settings["reward"] == []
-    for name in ("accuracy_band", "short_failures"):
+    for name in ("accuracy_band", "short_failures", "broken"):
         with pytest.raises(ConfigError, match=f"the filter {name} drops groups by rewards"):
             parse_recipe(data | {"credit": "majority_vote", "filters": [name]}, "test")
     assert parse_recipe(data | {"credit": MAJORITY_EAR, "filters": []}, "test").env.settings["reward"] == []
@@ -68,4 +68,8 @@ def test_the_filter_of_equal_rewards_is_refused_and_a_data_set_needs_no_reward(t
         with pytest.raises(ConfigError, match=r"env\.reward is missing"):
             parse_recipe(data | {"credit": credit, "filters": []}, "test")
     data["env"]["reward"] = "exact_match"
-    assert parse_recipe(data | {"credit": "majority_vote", "filters": ["accuracy_band"]}, "test").filters
+    for credit in ("majority_vote", MAJORITY_EAR, {"name": "distillation", "teacher": "/t"}):
+        for name in ("accuracy_band", "short_failures", "broken", "mixed_outcome"):
+            with pytest.raises(ConfigError, match=f"the filter {name} drops groups by rewards"):
+                parse_recipe(data | {"credit": credit, "filters": [name]}, "test")
+        assert parse_recipe(data | {"credit": credit, "filters": ["overlong"]}, "test").filters

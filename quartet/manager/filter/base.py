@@ -14,7 +14,7 @@ class Filter(Part):
     """Filter of closed groups and of their members."""
 
     reads_rewards: ClassVar[bool] = False
-    """True if the filter may drop every group whose rewards are all 0, as they are without reward functions."""
+    """True if the verdict depends on rewards or successes. A credit without rewards refuses such a filter."""
 
     @abstractmethod
     def apply(self, group: Group) -> Group | str:

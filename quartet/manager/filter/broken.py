@@ -18,6 +18,7 @@ class Broken(Filter):
         """Largest share of turns with an action error in a failed rollout that is kept."""
 
     settings: Settings
+    reads_rewards = True
 
     def apply(self, group: Group) -> Group | str:
         members = [member for member in group.members if not self._is_broken(member.trajectory)]

@@ -53,11 +53,11 @@ class Credit(Part):
 
 
 def _check_without_rewards(unread: str, recipe: "Recipe") -> None:
-    """Raise `ConfigError` for a penalty on rewards, which would have no effect, and for a filter that would drop all
-    groups of a data set without rewards."""
+    """Raise `ConfigError` for a penalty on rewards, which would have no effect, and for a filter that reads rewards:
+    without rewards it would drop all groups, and with them the credit would not be free of labels."""
     if recipe.train.overlong_max_tokens is not None:
         raise ConfigError(f"train.overlong_max_tokens lowers rewards, {unread}", "remove it")
     parts: dict[str, Any] = {choice.name: find("filter", choice.name) for choice in recipe.filters}
     reading = [name for name, part in parts.items() if part.reads_rewards]
-    if reading and recipe.env.settings.get("reward") == []:
+    if reading:
         raise ConfigError(f"the filter {reading[0]} drops groups by rewards, {unread}", "set filters = []")

@@ -2,7 +2,6 @@
 
 from typing import Any, Literal
 
-from quartet.config import Recipe
 from quartet.train.certainty import certainty, mean_entropies
 from quartet.train.credit.base import Credit
 from quartet.train.credit.grpo import Grpo
@@ -30,12 +29,6 @@ class Ear(Credit):
     needs = frozenset({"entropies"})
     metrics = MajorityVote.metrics
     source = "ETTRL, entropy-based advantage reshaping, arXiv 2508.11356"
-
-    @classmethod
-    def check(cls, settings: Any, recipe: Recipe) -> None:
-        super().check(settings, recipe)
-        if settings.labels == "majority":
-            MajorityVote.check(settings, recipe)
 
     @classmethod
     def reads_rewards(cls, settings: Any) -> bool:

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from quartet.config import Recipe
-from quartet.errors import ConfigError
 from quartet.train.baseline import normalised
 from quartet.train.credit.base import Credit
 from quartet.train.credit_batch import CreditBatch
@@ -23,13 +21,6 @@ class MajorityVote(Credit):
         "train/vote_share": "1: mean share of a group's members, in each role, that have the majority's answer",
         "train/vote_reward": "1: mean reward of these members: the accuracy of the labels, if it is correctness",
     }
-
-    @classmethod
-    def check(cls, settings: Any, recipe: Recipe) -> None:
-        super().check(settings, recipe)
-        if any(choice.name == "mixed_outcome" for choice in recipe.filters):
-            what = "the filter mixed_outcome drops groups by rewards, which a vote does not read"
-            raise ConfigError(what, "set filters = []")
 
     @classmethod
     def reads_rewards(cls, settings: Any) -> bool:
