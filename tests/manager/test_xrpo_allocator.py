@@ -20,10 +20,17 @@ TASK = Task(env="bandit", family="easy", seed=0)
 
 
 def more(
-    successes: int, rollouts: int, peers=(), *, solved: bool = False, guidance: str = "examples", **settings
+    successes: int,
+    rollouts: int,
+    peers=(),
+    *,
+    solved: bool = False,
+    guidance: str = "examples",
+    scale: float = 1.0,
+    **settings,
 ) -> list[Root]:
     """Return the next round of a group; `peers` are (successes, rollouts) of judged groups, `solved` whether another
-    task of the family was solved."""
+    task of the family was solved, `scale` the reward of a success."""
     outcomes = [
         GroupOutcome(countable=n, successes=k, mixed=0 < k < n, judged_at_step=0, max_turns=9) for k, n in peers
     ]
@@ -36,8 +43,8 @@ def more(
     )
     xrpo = build(Allocator.model_validate({"name": "xrpo", "peers": 400} | settings), seen)
     members = [
-        GroupMember(rollout_id=number, trajectory=trajectory(TASK, reward=float(number < successes)))
-        for number in range(rollouts)
+        GroupMember(rollout_id=number, trajectory=replace(member, success=number < successes))
+        for number, member in enumerate(trajectory(TASK, reward=scale * (n < successes)) for n in range(rollouts))
     ]
     return list(xrpo.more(Group(group_id=1, task=TASK, members=members)))
 
@@ -76,6 +83,13 @@ def test_an_uncertain_group_gets_more_than_its_share_and_a_solved_one_less():
     peers = [(4, 4), (0, 4), (2, 4), (4, 4)] * 4
     assert len(more(2, 4, peers)) > 4 > len(more(4, 4, peers))
     assert more(2, 4) == [Root()] * 4, "without other groups it has the whole budget"
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.01, 100.0])
+def test_a_group_is_compared_with_its_peers_by_successes_whatever_a_success_is_worth(scale):
+    """Equal successes share the budget of 8 per group: with s of rewards, 100 took all of it and 0 took none."""
+    peers = [(2, 4)] * 3
+    assert len(more(2, 4, peers, exploration=0.0)) == len(more(2, 4, peers, exploration=0.0, scale=scale)) == 4
 
 
 def test_a_group_that_has_its_share_closes_and_none_grows_beyond_the_maximum():

@@ -19,12 +19,12 @@ from quartet.types import Group, Root, Round, Task
 class XrpoAllocator(RolloutAllocator):
     """Allocate a few rollouts, and then further ones by priority: expected reduction of the half-width + exploration.
 
-    The half-width of a task's mean reward after n rollouts is h(n) = t(n - 1) s / sqrt(n), with Student's t at 97.5 %
-    and the standard deviation s of its rewards. The priority of one more rollout is h(n) - h(n + 1) + `exploration` *
-    sqrt(log(1 + T) / n), where T is the number of all rollouts. XRPO gives the rollouts of a batch to its tasks one by
-    one, each to the largest priority. Groups end at different times here, so a group is compared with the newest judged
-    groups, as if they had their first rounds only, and gets its share of `control.rollouts_per_group` rollouts per
-    group. The decision is repeated after every round.
+    The half-width of a task's success rate after n rollouts is h(n) = t(n - 1) s / sqrt(n), with Student's t at 97.5 %
+    and the standard deviation s of its successes, 0 or 1: judged groups are stored without their rewards. The priority
+    of one more rollout is h(n) - h(n + 1) + `exploration` * sqrt(log(1 + T) / n), where T is the number of all
+    rollouts. XRPO gives the rollouts of a batch to its tasks one by one, each to the largest priority. Groups end at
+    different times here, so a group is compared with the newest judged groups, as if they had their first rounds only,
+    and gets its share of `control.rollouts_per_group` rollouts per group. The decision is repeated after every round.
 
     If all rollouts of the first round failed, and another task of the family was solved, the second round is guided:
     `rollout.guidance` should be `examples`. Training leaves the examples out, because they are missing at test time:
@@ -63,31 +63,31 @@ class XrpoAllocator(RolloutAllocator):
         return [Root()] * self.settings.first_rollouts
 
     def more(self, group: Group) -> Round:
-        size, rewards = len(group.members), [member.trajectory.reward for member in group.members]
-        if size <= self.settings.first_rollouts and not any(member.trajectory.success for member in group.members):
+        size, successes = len(group.members), [float(member.trajectory.success) for member in group.members]
+        if size <= self.settings.first_rollouts and not any(successes):
             guided = self.context.recipe.rollout.guidance.name != "none"
             if guided and self.context.solved_elsewhere(group.task, 1):
                 return [Root(guided=True)] * self.settings.guided_rollouts
-        deviations = [deviation(rewards), *self._deviations_of_peers()]
+        deviations = [deviation(successes), *self._deviations_of_peers()]
         counts = [size, *[self.settings.first_rollouts] * (len(deviations) - 1)]
         budget = self.context.recipe.control.rollouts_per_group * len(counts) - sum(counts)
         wanted = allocate(counts, deviations, budget, self.settings.exploration)[0]
         return [Root()] * (min(wanted, max(size, self.settings.max_rollouts)) - size)
 
     def _deviations_of_peers(self) -> list[float]:
-        """Return the standard deviations of the rewards, as successes, of the newest judged groups of all families."""
+        """Return the standard deviations of the successes of the newest judged groups of all families."""
         per_family = -(-self.settings.peers // len(self.context.families))
         outcomes = [one for stats in self.context.statistics().values() for one in stats.outcomes[:per_family]]
         successes = [[1.0] * one.successes + [0.0] * (one.countable - one.successes) for one in outcomes]
         return list(map(deviation, successes))
 
 
-def deviation(rewards: Sequence[float]) -> float:
-    """Return the unbiased standard deviation of rewards; 0 for fewer than two."""
-    if len(rewards) < 2:
+def deviation(values: Sequence[float]) -> float:
+    """Return the unbiased standard deviation of values; 0 for fewer than two."""
+    if len(values) < 2:
         return 0.0
-    mean = sum(rewards) / len(rewards)
-    return sqrt(sum((reward - mean) ** 2 for reward in rewards) / (len(rewards) - 1))
+    mean = sum(values) / len(values)
+    return sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def half_width(deviation: float, count: int) -> float:
