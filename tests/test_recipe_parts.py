@@ -302,6 +302,7 @@ def test_the_weight_of_a_loss_term_is_finite(weight):
 
 
 POOL = {"name": "success_pool"}
+ANCHORED = POOL | {"demonstrations": "/d.jsonl", "demonstration_rule": "anchor"}
 
 
 @pytest.mark.parametrize(
@@ -309,8 +310,10 @@ POOL = {"name": "success_pool"}
     [
         (["ppo_clip", "nll"], {}, "no member is replayed as one"),
         (["ppo_clip", "nll"], POOL, "no member is replayed as one"),
+        (["ppo_clip", "nll"], {"name": "recent"}, "no member is replayed as one"),
+        (["ppo_clip", "nll"], POOL | {"demonstration_rule": "anchor"}, "no member is replayed as one"),
         (["ppo_clip"], POOL | {"rule": "anchor"}, "no term of loss.terms imitates anchors"),
-        (["ppo_clip"], POOL | {"demonstration_rule": "anchor"}, "no term of loss.terms imitates anchors"),
+        (["ppo_clip"], ANCHORED, "no term of loss.terms imitates anchors"),
         (["ppo_clip", {"name": "nll", "uses": []}], POOL, "at least 1 item"),
     ],
 )
@@ -323,7 +326,8 @@ def test_anchors_and_the_term_that_imitates_them_come_together(terms, replay, re
     ("terms", "replay"),
     [
         (["ppo_clip", "nll"], POOL | {"rule": "anchor"}),
-        (["ppo_clip", "nll"], POOL | {"demonstration_rule": "anchor"}),
+        (["ppo_clip", "nll"], ANCHORED),
+        (["ppo_clip"], POOL | {"demonstration_rule": "anchor"}),
         (["ppo_clip", {"name": "nll", "uses": ["replay"]}], POOL),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any
 from quartet.config import Recipe
 from quartet.ledger import Ledger
 from quartet.part import Part
-from quartet.types import Group, GroupMember
+from quartet.types import Group, GroupMember, ReplayRule
 
 
 class Replay(Part):
@@ -18,6 +18,11 @@ class Replay(Part):
     def __init__(self, settings: Any, recipe: Recipe, ledger: Ledger) -> None:
         super().__init__(settings)
         self.recipe, self.ledger = recipe, ledger
+
+    @classmethod
+    def rules(cls, settings: Any, recipe: Recipe) -> frozenset[ReplayRule]:
+        """Return the rules of the members that the replay may add; by default any."""
+        return frozenset(ReplayRule)
 
     @abstractmethod
     def compose(self, group: Group) -> Group:

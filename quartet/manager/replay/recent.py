@@ -43,6 +43,10 @@ class Recent(Replay):
                 "remove replay.demonstrations, or set replay.name = 'success_pool'",
             )
 
+    @classmethod
+    def rules(cls, settings: Settings, recipe: Recipe) -> frozenset[ReplayRule]:
+        return frozenset({ReplayRule.STORED})
+
     def compose(self, group: Group) -> Group:
         last = self.settings.last_train_step
         if last is not None and self.ledger.batches.train_step() >= last:

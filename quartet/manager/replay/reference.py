@@ -42,6 +42,10 @@ class Reference(Replay):
     def check(cls, settings: Settings, recipe: Recipe) -> None:
         check_only_imitates("reference", recipe)
 
+    @classmethod
+    def rules(cls, settings: Settings, recipe: Recipe) -> frozenset[ReplayRule]:
+        return frozenset({ReplayRule.ANCHOR})
+
     def compose(self, group: Group) -> Group:
         stored = self._pool.pick(group) if group.members else None
         return replace(group, members=[*group.members, stored]) if stored else group

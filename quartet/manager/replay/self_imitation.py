@@ -42,6 +42,10 @@ class SelfImitation(Replay):
     def check(cls, settings: Settings, recipe: Recipe) -> None:
         check_only_imitates("self_imitation", recipe)
 
+    @classmethod
+    def rules(cls, settings: Settings, recipe: Recipe) -> frozenset[ReplayRule]:
+        return frozenset({ReplayRule.ANCHOR})
+
     def compose(self, group: Group) -> Group:
         if not group.members or any(member.trajectory.success for member in group.members):
             return group

@@ -43,11 +43,15 @@ class SuccessPool(Replay):
     @classmethod
     def check(cls, settings: Settings, recipe: Recipe) -> None:
         imitated = (MemberUse.ANCHOR in build(term).uses for term in recipe.loss.terms)
-        if ReplayRule.ANCHOR in (settings.rule, recipe.replay.demonstration_rule) and not any(imitated):
+        if ReplayRule.ANCHOR in cls.rules(settings, recipe) and not any(imitated):
             raise ConfigError(
                 "stored successes are replayed as anchors, and no term of loss.terms imitates anchors",
                 "add 'nll' to loss.terms, or choose another rule",
             )
+
+    @classmethod
+    def rules(cls, settings: Settings, recipe: Recipe) -> frozenset[ReplayRule]:
+        return frozenset({settings.rule, *([recipe.replay.demonstration_rule] if recipe.replay.demonstrations else [])})
 
     def compose(self, group: Group) -> Group:
         if not group.members or any(member.trajectory.success for member in group.members):

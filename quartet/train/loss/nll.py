@@ -5,12 +5,13 @@ Anchors are demonstrations or stored successes that join a batch only to be imit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from quartet.config.section import Section
 from quartet.errors import ConfigError
+from quartet.registry import find, own_settings
 from quartet.train.loss.base import LossInput, LossTerm, weighted_sum
 from quartet.types import MemberUse, ReplayRule
 
@@ -38,12 +39,13 @@ class Nll(LossTerm):
     @classmethod
     def check(cls, settings: Settings, recipe: Recipe) -> None:
         super().check(settings, recipe)
-        replay = recipe.replay
-        rules = (replay.settings.get("rule", ReplayRule.ANCHOR), replay.demonstration_rule)
-        if set(settings.uses) == {MemberUse.ANCHOR} and (replay.name == "none" or ReplayRule.ANCHOR not in rules):
+        replay: Any = find("replay", recipe.replay.name)
+        rules = replay.rules(own_settings(recipe.replay), recipe)
+        if set(settings.uses) == {MemberUse.ANCHOR} and ReplayRule.ANCHOR not in rules:
             raise ConfigError(
-                "the loss term nll imitates anchors, but no member is replayed as one",
-                "set replay.rule or replay.demonstration_rule to 'anchor', or change the term's `uses`",
+                f"the loss term nll imitates anchors, but no member is replayed as one by {recipe.replay.name!r}",
+                "choose the replay 'reference' or 'self_imitation', or replay.rule = 'anchor' of 'success_pool' "
+                "(replay.demonstration_rule = 'anchor' for its demonstrations), or change the term's `uses`",
             )
 
     def loss(self, tokens: LossInput) -> tuple[torch.Tensor, dict[str, float]]:
