@@ -22,7 +22,13 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 
 
 class Nll(LossTerm):
-    """Minus the mean log-prob of the tokens of the chosen members, independent of their advantage."""
+    """Minus the weighted sum of the log-probs of the chosen members' tokens, independent of their advantage.
+
+    The weights are those of `loss.aggregation`. Over anchors they sum to 1 (not with `fixed_divisor`), so with the
+    default `uses` and `token_mean` the term is minus a mean. Fresh and replayed members are normalised together: if one
+    of the two is chosen, its weights sum to its share of both, or with `loss.replay_share` to that setting's share. The
+    metric `train/nll_nats` has the same weights.
+    """
 
     class Settings(Section):
         uses: Annotated[list[MemberUse], Field(min_length=1)] = [MemberUse.ANCHOR]
@@ -30,7 +36,7 @@ class Nll(LossTerm):
 
     settings: Settings
     source = "CHORD, arXiv 2508.11408: a supervised term beside GRPO"
-    metrics = {"train/nll_nats": "nats: minus the mean log-prob of the tokens that the loss term `nll` imitates"}
+    metrics = {"train/nll_nats": "nats: minus the weighted sum of the log-probs that the loss term `nll` raises"}
 
     @property
     def uses(self) -> frozenset[MemberUse]:
