@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 
+from quartet.rounding import rounded_up
 from quartet.train.credit_batch import CreditBatch
 
 
@@ -22,7 +23,7 @@ def kept_calls(batch: CreditBatch, untrained_calls: list[int], best: float, wors
 
 def _best_and_worst(rewards_K: np.ndarray, best: float, worst: float) -> np.ndarray:
     size, order = len(rewards_K), np.argsort(rewards_K, kind="stable")
-    most, least = (int(np.ceil(share * size)) for share in (best, worst))
+    most, least = (rounded_up(share * size) for share in (best, worst))
     kept_K = np.zeros(size)
     kept_K[order[size - most :]] = kept_K[order[:least]] = 1.0
     return kept_K

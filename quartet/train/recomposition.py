@@ -1,8 +1,8 @@
 """Priority of a group's members by outcome and length (RoRecomp)."""
 
-from math import ceil
-
 import numpy as np
+
+from quartet.rounding import rounded_up
 
 
 def priority(rewards_K: np.ndarray, lengths_K: np.ndarray, share: float) -> np.ndarray:
@@ -16,5 +16,5 @@ def priority(rewards_K: np.ndarray, lengths_K: np.ndarray, share: float) -> np.n
     kept_K, success_K = np.zeros(len(rewards_K)), rewards_K > rewards_K.mean()
     for members, sign in ((np.flatnonzero(success_K), 1), (np.flatnonzero(~success_K), -1)):
         ordered = members[np.argsort(sign * lengths_K[members], kind="stable")]
-        kept_K[ordered[: ceil(share * len(members))]] = 1
+        kept_K[ordered[: rounded_up(share * len(members))]] = 1
     return kept_K

@@ -1,7 +1,6 @@
 """APRIL, active partial rollouts: start more groups than a batch needs; when the batch is full, recycle unfinished
 rollouts."""
 
-import math
 from typing import Annotated
 
 from pydantic import Field
@@ -11,6 +10,7 @@ from quartet.config.section import Section
 from quartet.errors import ConfigError
 from quartet.ledger import Ledger
 from quartet.manager.straggler.base import StragglerRule
+from quartet.rounding import rounded_up
 from quartet.types import GroupState
 
 
@@ -49,7 +49,7 @@ class April(StragglerRule):
             )
 
     def groups_ahead(self, groups: int) -> int:
-        return math.ceil(groups * self.settings.over_provision)
+        return rounded_up(groups * self.settings.over_provision)
 
     @property
     def max_recycles(self) -> int:

@@ -1,9 +1,8 @@
 """Polar's early stop: close a group before all its rollouts have ended."""
 
-import math
-
 from quartet.config.section import Fraction, Section
 from quartet.manager.straggler.base import Quorum, StragglerRule
+from quartet.rounding import rounded_up
 
 
 class EarlyStop(StragglerRule):
@@ -22,5 +21,5 @@ class EarlyStop(StragglerRule):
 
     def quorum(self, num_rollouts: int) -> Quorum:
         share, least = self.settings.min_share, self.recipe.admission.min_rollouts_per_group
-        enough = max(math.ceil(num_rollouts * share) + 2, least)
+        enough = max(rounded_up(num_rollouts * share) + 2, least)
         return Quorum(queued=num_rollouts, enough=min(num_rollouts, enough))

@@ -1,6 +1,5 @@
 """DARS: a second round of rollouts for groups with few successes (Yang and others 2025)."""
 
-from math import ceil
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -9,11 +8,10 @@ from quartet.config import Recipe
 from quartet.config.section import Section
 from quartet.errors import ConfigError
 from quartet.manager.control.two_rounds import TwoRoundAllocator
+from quartet.rounding import rounded_up
 from quartet.types import Group, Root, Round
 
 Schedule = Literal["equal", "hard"]
-_ROUNDING = 1e-9
-"""Subtracted before rounding up, since a quotient that is a whole number may be computed slightly too large."""
 
 
 class DarsAllocator(TwoRoundAllocator):
@@ -65,4 +63,4 @@ def second_round(rate: float, rollouts: int, schedule: Schedule) -> int:
     each, target = 2 * rate * (1 - rate), rollouts / 2
     if schedule == "hard":
         target *= 2 * (1 - rate)
-    return max(0, ceil((target - rollouts * each) / each - _ROUNDING))
+    return max(0, rounded_up((target - rollouts * each) / each))
