@@ -24,11 +24,11 @@ from benchmarks.bandit import make_bandit_policy
 from benchmarks.crashes.campaign import ALL_AT_WORK, Campaign, both
 from benchmarks.crashes.crash_run import CrashRun
 from benchmarks.crashes.recipe import SETTINGS, crash_recipe
+from benchmarks.lost_generation import lost_generation
 from benchmarks.postgresql_server import server_url
 from quartet.crash_points import NAMES
 from quartet.ledger import Ledger
 from quartet.report.audit import AuditReport, audit
-from quartet.report.lost_generation import lost_generation
 
 KILLS_PER_RUN = 100
 """Number of kills of one run; hitting every crash point takes nearly as many."""

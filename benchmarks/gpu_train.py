@@ -22,6 +22,7 @@ import torch
 
 from benchmarks.gpu import SIZES, data_sheet, untrained_qwen3
 from benchmarks.trainer_contenders.batches import batch_of, prepared, random_ids, single_turn
+from quartet.on_progress import no_progress
 from quartet.recipe.file import parse_recipe
 from quartet.train.packing.branches import Branch
 from quartet.train.step import Learner
@@ -80,15 +81,11 @@ def timed_steps(trained: Learner, batch: list[Branch], repetitions: int) -> list
     for number in range(repetitions + 2):
         torch.cuda.synchronize()
         started = time.perf_counter()
-        trained.update(trained.plan(batch, number + 1, _nothing), _nothing)
+        trained.update(trained.plan(batch, number + 1, no_progress), no_progress)
         torch.cuda.synchronize()
         seconds.append(time.perf_counter() - started)
         click.echo(f"step {number}: {seconds[-1]:.3f} s", err=True)
     return seconds[2:]
-
-
-def _nothing() -> None:
-    """Ignore progress: no process waits for a heartbeat."""
 
 
 @click.command()
@@ -118,7 +115,7 @@ def main(
     trained = new_learner(size, microbatch_tokens, tokens, checkpointing=checkpointing)
     seconds = timed_steps(trained, batch, repetitions)
     median, flop = statistics.median(seconds), needed_flop(trained.model, batch)
-    distinct = sum(each.ids_BL.numel() for minibatch in trained.plan(batch, 1, _nothing) for each in minibatch)
+    distinct = sum(each.ids_BL.numel() for minibatch in trained.plan(batch, 1, no_progress) for each in minibatch)
     result = {
         "gpu": name,
         "parameters": sum(parameter.numel() for parameter in trained.model.parameters()),

@@ -25,12 +25,12 @@ from benchmarks.bandit import make_bandit_policy
 from benchmarks.cuts.campaign import NODES, Cuts
 from benchmarks.cuts.node_run import NodeRun
 from benchmarks.cuts.recipe import cut_recipe
+from benchmarks.lost_generation import lost_generation
 from benchmarks.network.hub import Hub
 from benchmarks.network.node import Node
 from benchmarks.postgresql_server import network_server
 from quartet.ledger import Ledger
 from quartet.report.audit import audit
-from quartet.report.lost_generation import lost_generation
 
 PROMISES = ("lost", "trained_twice", "over_lag")
 

@@ -16,6 +16,7 @@ import click
 import torch
 
 from benchmarks.trainer_contenders.batches import prepared, shared_prompt
+from quartet.on_progress import no_progress
 from quartet.policy.model import make_model
 from quartet.policy.tokenizer import train_tokenizer
 from quartet.recipe.file import parse_recipe
@@ -49,7 +50,7 @@ def measure(dtype: str) -> dict[str, float]:
     """Return processor seconds, and shares of those of a train step: for which the main thread is `blocked`, and that
     threads use `beside` it."""
     learner, branches = _learner(dtype), prepared(shared_prompt(ROLLOUTS))
-    update = _seconds(lambda: learner.update(learner.plan(branches, 1, _nothing), _nothing))
+    update = _seconds(lambda: learner.update(learner.plan(branches, 1, no_progress), no_progress))
     published = copy_to_publish(learner.model, learner.recipe)
     copy_weights = _seconds(lambda: learner.give_weights(published))
     snapshot = take_snapshot(learner, 1)
@@ -92,10 +93,6 @@ def _seconds(work: Callable[[], object]) -> float:
     started = time.thread_time()
     work()
     return time.thread_time() - started
-
-
-def _nothing() -> None:
-    """Ignore progress: no process waits for a heartbeat."""
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ views of its experiment.
 """
 
 import difflib
+import importlib
 import re
 import statistics
 import sys
@@ -33,75 +34,18 @@ View = Callable[[Path], str]
 """Function that makes a Markdown table, or the text of one figure, from a file of raw results."""
 
 
-def _curation() -> Mapping[str, View]:
-    from benchmarks.locks.views import VIEWS
-
-    return VIEWS
-
-
-def _lag() -> Mapping[str, View]:
-    from benchmarks.lag.views import VIEWS
-
-    return VIEWS
-
-
-def _modes() -> Mapping[str, View]:
-    from benchmarks.modes.views import VIEWS
-
-    return VIEWS
-
-
-def _together() -> Mapping[str, View]:
-    from benchmarks.together.views import VIEWS
-
-    return VIEWS
-
-
-def _against_trl() -> Mapping[str, View]:
-    from benchmarks.trl_contenders.views import VIEWS
-
-    return VIEWS
-
-
-def _learning() -> Mapping[str, View]:
-    from benchmarks.learning_experiments.report import VIEWS
-
-    return VIEWS
-
-
-def _strategies() -> Mapping[str, View]:
-    from benchmarks.strategies.views import VIEWS
-
-    return VIEWS
-
-
-def _runs() -> Mapping[str, View]:
-    from benchmarks.runs.views import VIEWS
-
-    return VIEWS
-
-
-def _scale() -> Mapping[str, View]:
-    from benchmarks.published.views import VIEWS
-
-    return VIEWS
-
-
-EXPERIMENTS: dict[str, Callable[[], Mapping[str, View]]] = {
-    "curation": _curation,
-    "lag": _lag,
-    "modes": _modes,
-    "modes_desktop": _modes,
-    "april": _modes,
-    "rollart": _modes,
-    "together": _together,
-    "against_trl": _against_trl,
-    **{f"learning_{name}": _learning for name in NAMES},
-    **{f"strategies_{name}": _strategies for name in (*STRATEGIES, *IN_A_BROWSER)},
-    **{f"scale_{name}": _scale for name in PARTS},
-    **{f"runs_{folder.name}": _runs for folder in (ROOT / "recipes").iterdir()},
+EXPERIMENTS: dict[str, str] = {
+    "curation": "benchmarks.locks.views",
+    "lag": "benchmarks.lag.views",
+    **dict.fromkeys(("modes", "modes_desktop", "april", "rollart"), "benchmarks.modes.views"),
+    "together": "benchmarks.together.views",
+    "against_trl": "benchmarks.trl_contenders.views",
+    **{f"learning_{name}": "benchmarks.learning_experiments.report" for name in NAMES},
+    **{f"strategies_{name}": "benchmarks.strategies.views" for name in (*STRATEGIES, *IN_A_BROWSER)},
+    **{f"scale_{name}": "benchmarks.published.views" for name in PARTS},
+    **{f"runs_{folder.name}": "benchmarks.runs.views" for folder in (ROOT / "recipes").iterdir()},
 }
-"""Name of a file of raw results -> its views."""
+"""Name of a file of raw results -> module with its views, `VIEWS`, which is imported when a page needs one."""
 
 
 @click.command()
@@ -151,13 +95,18 @@ def renew(text: str, results: Path) -> str:
 
 
 def _view(name: str, view: str) -> View:
-    experiment = EXPERIMENTS.get(name.partition(".")[0])
-    if experiment is None:
+    experiment = name.partition(".")[0]
+    if experiment not in EXPERIMENTS:
         return lambda file: median(file, view)
-    views = experiment()
+    views = views_of(experiment)
     if view not in views:
         raise click.ClickException(f"{name}.jsonl has no view {view!r}: {', '.join(views)}")
     return views[view]
+
+
+def views_of(experiment: str) -> Mapping[str, View]:
+    """Return the views of an experiment that has its own, by their names."""
+    return importlib.import_module(EXPERIMENTS[experiment]).VIEWS
 
 
 def median(file: Path, view: str) -> str:

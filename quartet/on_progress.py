@@ -1,9 +1,10 @@
-"""Progress callback `(done, total)`; `total` is 0 when unknown."""
+"""Progress callbacks."""
 
 from collections.abc import Callable
 
 OnProgress = Callable[[int, int], None]
+"""Callback `(done, total)`; `total` is 0 when unknown."""
 
 
-def nobody_watches(done: int, total: int) -> None:
-    """Ignore progress: the default callback."""
+def no_progress(*_: object) -> None:
+    """Ignore progress: the default of every callback, for callers without a supervisor or a reader."""

@@ -13,7 +13,7 @@ import torch
 from msgspec import Struct
 
 from benchmarks.locks.measure import ALL
-from benchmarks.locks.run import House, opened
+from benchmarks.locks.run import Modules, opened
 from quartet.config import Recipe
 from quartet.report.staleness import lag_histogram
 
@@ -29,7 +29,7 @@ class Learned(Struct, frozen=True, kw_only=True):
     cpu_seconds: float
 
 
-class FullLineHouse(House):
+class FullLineModules(Modules):
     """The four modules, with as many groups in progress before every train step as admission allows.
 
     The recipe drops no group, so that the queue gets full.
@@ -59,7 +59,7 @@ def learn(recipe: Recipe, run_dir: Path) -> Learned:
 
 async def _learn(recipe: Recipe, run_dir: Path) -> Learned:
     started = time.process_time()
-    async with opened(FullLineHouse, recipe, run_dir) as (house, ledger):
-        curve = await house.learn()
+    async with opened(FullLineModules, recipe, run_dir) as (modules, ledger):
+        curve = await modules.learn()
         seconds = time.process_time() - started
         return Learned(curve=curve, lag_histogram=lag_histogram(ledger), cpu_seconds=seconds)

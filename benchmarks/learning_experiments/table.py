@@ -20,6 +20,7 @@ import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from quartet.config import Recipe
+from quartet.on_progress import no_progress
 from quartet.recipe.file import parse_recipe
 from quartet.train.assign import assign, credits_of, needs_of
 from quartet.train.packing.branches import pack_batch
@@ -99,7 +100,7 @@ class TablePolicy:
             self._learner,
             self.recipe,
             self._credits,
-            progress=_nothing,
+            progress=no_progress,
             phases=lambda phase: nullcontext(),
         )
         self.version += 1
@@ -108,9 +109,9 @@ class TablePolicy:
     def gradient(self, groups: list[list[GroupMember]]) -> np.ndarray:
         """Return the gradient of the loss `[V, V]` in the logits, without a train step."""
         packed = pack_batch(self._batch(groups), self.recipe.admission.max_lag)
-        passes = self._learner.passes(needs_of(self._credits), packed.branches, _nothing)
+        passes = self._learner.passes(needs_of(self._credits), packed.branches, no_progress)
         packed = assign(self._batch(groups), packed, self._credits, passes)
-        self._learner.rehearse(self._learner.plan(packed.branches, 1, _nothing), _nothing)
+        self._learner.rehearse(self._learner.plan(packed.branches, 1, no_progress), no_progress)
         gradient_VH = self._learner.model.get_parameter("lm_head.weight").grad
         assert gradient_VH is not None
         return gradient_VH.numpy().T.copy()
@@ -172,7 +173,3 @@ def _model(features_VH: np.ndarray, logits_VV: np.ndarray) -> Qwen3ForCausalLM:
     for fixed in (model.model.embed_tokens, model.model.norm):
         fixed.requires_grad_(False)
     return model
-
-
-def _nothing() -> None:
-    """Progress callback that does nothing."""

@@ -38,7 +38,7 @@ EPISODES_PER_FAMILY = 16
 """Episodes per family of the final evaluation."""
 MEASURES = 12
 """Number of points of the success curve, besides the first and the last."""
-AnyHouse = TypeVar("AnyHouse", bound="House")
+AnyModules = TypeVar("AnyModules", bound="Modules")
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -77,31 +77,31 @@ def evaluate(recipe: Recipe, run_dir: Path) -> dict[str, float]:
 
 
 async def _evaluate(recipe: Recipe, run_dir: Path) -> dict[str, float]:
-    async with opened(House, recipe, run_dir) as (house, _):
-        return by_difficulty(await house.evaluate())
+    async with opened(Modules, recipe, run_dir) as (modules, _):
+        return by_difficulty(await modules.evaluate())
 
 
 @asynccontextmanager
-async def opened(kind: type[AnyHouse], recipe: Recipe, run_dir: Path) -> AsyncIterator[tuple[AnyHouse, Ledger]]:
+async def opened(kind: type[AnyModules], recipe: Recipe, run_dir: Path) -> AsyncIterator[tuple[AnyModules, Ledger]]:
     """Yield the modules, of this class, and the ledger of a new run, and close them at the end."""
     ledger = Ledger.create(run_dir, seed=recipe.seed)
     ledger.policies.register_initial(recipe.model.path)
-    house = kind(recipe, run_dir, ledger)
+    modules = kind(recipe, run_dir, ledger)
     try:
-        yield house, ledger
+        yield modules, ledger
     finally:
-        await house.close()
+        await modules.close()
         ledger.close()
 
 
 async def _run(recipe: Recipe, run_dir: Path, budget_tokens: int, demonstrations: bool) -> Result:
     started = time.process_time()
-    async with opened(House, recipe, run_dir) as (house, ledger):
+    async with opened(Modules, recipe, run_dir) as (modules, ledger):
         if demonstrations:
-            await house.fill_pool()
-        curve = await house.train(budget_tokens)
+            await modules.fill_pool()
+        curve = await modules.train(budget_tokens)
         ledger.groups.cancel_unfinished()  # rollouts that were admitted for a further phase
-        success = by_difficulty(await house.evaluate())
+        success = by_difficulty(await modules.evaluate())
         totals = run_totals(ledger)
         return Result(
             curve=curve,
@@ -133,7 +133,7 @@ def borrowed_turns(ledger: Ledger) -> int:
         return connection.execute(query).scalar_one()
 
 
-class House:
+class Modules:
     """The four modules. All rollouts of a phase run concurrently; no rollout runs while the trainer trains."""
 
     def __init__(self, recipe: Recipe, run_dir: Path, ledger: Ledger) -> None:

@@ -10,7 +10,7 @@ from msgspec import convert
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from benchmarks.learning_experiments.base import Measured
-from benchmarks.locks.run import House, opened
+from benchmarks.locks.run import Modules, opened
 from benchmarks.lookups.answers import Answers
 from benchmarks.lookups.start import chat
 from quartet.config import Recipe
@@ -28,7 +28,7 @@ Shares = Mapping[str, float]
 """Share of held-out questions with a right answer, by family."""
 
 
-class LookupsHouse(House):
+class LookupsModules(Modules):
     """The four modules. Their measure of success is the share of held-out questions with a right answer."""
 
     def measure(self) -> Callable[[PreTrainedModel], dict[str, float]]:
@@ -42,8 +42,8 @@ def reinforce(recipe: Recipe, run_dir: Path, budget_tokens: int) -> Measured:
 
 
 async def _reinforce(recipe: Recipe, run_dir: Path, budget_tokens: int) -> Measured:
-    async with opened(LookupsHouse, recipe, run_dir) as (house, ledger):
-        curve = await house.train(budget_tokens)
+    async with opened(LookupsModules, recipe, run_dir) as (modules, ledger):
+        curve = await modules.train(budget_tokens)
         return _measured(curve[0][1], curve[-1][1], budget_tokens, ledger.batches.train_step())
 
 

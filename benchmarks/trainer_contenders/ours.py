@@ -17,6 +17,7 @@ from benchmarks.trainer_contenders.base import (
 )
 from benchmarks.trainer_contenders.batches import prepared
 from quartet.config import Recipe
+from quartet.on_progress import no_progress
 from quartet.recipe.file import parse_recipe
 from quartet.train.step import Learner
 from quartet.types import Batch
@@ -44,7 +45,7 @@ def train(turns: Turns, batch: Batch, work: Work, *, apart: bool) -> None:
         if apart:
             # Only branches with equal prompts share anything, and no two branches are equal.
             branches = [replace(branch, prompt_tokens=branch.num_tokens) for branch in branches]
-        learner.update(learner.plan(branches, number, _nothing), _nothing)
+        learner.update(learner.plan(branches, number, no_progress), no_progress)
         turns.end()
 
 
@@ -52,7 +53,3 @@ def recipe_of(microbatch_tokens: int, **train: Any) -> Recipe:
     """Return the recipe; `train` has further settings of its section."""
     section = RECIPE["train"] | {"max_tokens_per_microbatch": microbatch_tokens} | train
     return parse_recipe(RECIPE | {"train": section}, "benchmarks.trainer")
-
-
-def _nothing() -> None:
-    """Ignore progress: no process waits for a heartbeat."""

@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from benchmarks.learning_experiments.base import Measured
-from benchmarks.locks.run import House, opened
+from benchmarks.locks.run import Modules, opened
 from quartet.config import Recipe
 from quartet.env.environment.worlds import KINDS, LEVELS
 from quartet.ledger.results import Results, success_rate
@@ -19,7 +19,7 @@ GRADES = (*KINDS, *LEVELS)
 """Parts of a family's name; the success of each is a figure."""
 
 
-class WorldsHouse(House):
+class WorldsModules(Modules):
     """The four modules. They measure success only at the end: tasks of worlds have more than one solution."""
 
     def measure(self) -> Callable[[PreTrainedModel], dict[str, float]]:
@@ -33,11 +33,11 @@ def run(recipe: Recipe, run_dir: Path, budget_tokens: int) -> Measured:
 
 
 async def _run(recipe: Recipe, run_dir: Path, budget_tokens: int) -> Measured:
-    async with opened(WorldsHouse, recipe, run_dir) as (house, ledger):
-        await house.train(budget_tokens)
+    async with opened(WorldsModules, recipe, run_dir) as (modules, ledger):
+        await modules.train(budget_tokens)
         ledger.groups.cancel_unfinished()  # rollouts that were admitted for a further phase
         totals = run_totals(ledger)
-        results = await house.evaluate()
+        results = await modules.evaluate()
         figures = {
             "end": success_rate(results) or 0.0,
             **{grade: _success(results, grade) for grade in GRADES},

@@ -20,7 +20,7 @@ import msgspec
 
 from quartet.actions.arguments import storable
 from quartet.actions.error import ActionError
-from quartet.actions.keyboard import canonical_keys
+from quartet.actions.keyboard import canonical_keys, keys_of
 from quartet.types.action import Action, Done, Infeasible, Keyboard, Pointer, ToolCall, Wait
 from quartet.types.frame import Element, Place, Point
 
@@ -163,7 +163,7 @@ def _keyboard(match: re.Match[str]) -> Keyboard | None:
     if verb == "press" and _is_prose(names):
         return None
     motion: Any = _MOTIONS[verb]
-    return Keyboard(keys=[_key(name) for name in names], motion=motion)
+    return Keyboard(keys=[keys_of(_without_end(name)) for name in names], motion=motion)
 
 
 def _is_prose(names: list[str]) -> bool:
@@ -226,14 +226,6 @@ def _number(digits: str) -> int:
     if len(digits) > 6:
         raise ActionError("number too large")
     return int(digits)
-
-
-def _key(text: str) -> str:
-    name = _without_end(text)
-    keys = canonical_keys(name)
-    if keys is None:
-        raise ActionError(f"no key {name[:20]}")
-    return keys
 
 
 def _without_end(name: str) -> str:

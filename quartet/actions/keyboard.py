@@ -96,6 +96,14 @@ def canonical_keys(text: str) -> str | None:
     return _chord(re.split(r"(?<=.)[+-](?=.)", text))
 
 
+def keys_of(text: str) -> str:
+    """Return `canonical_keys`. Raise `ActionError` if there is no such key."""
+    keys = canonical_keys(text)
+    if keys is None:
+        raise ActionError(f"no key {text[:20]}")
+    return keys
+
+
 def chord(names: Sequence[str]) -> str:
     """Return the canonical name of keys that are held together. Raises `ActionError` for an unknown key, and for two
     keys that are not modifiers."""

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,13 +129,10 @@ def _policy_of_run(run: Path, which: str, tasks: "Recipe") -> Path:
     from quartet.ledger import Ledger
     from quartet.manager.evaluation import DURING
 
-    ledger = Ledger.view(run)
-    try:
+    with closing(Ledger.view(run)) as ledger:
         best = ledger.policies.best() if which == "best" else None
         chosen_on = ledger.evaluations.seeds(tasks.env.name, DURING) if best else set[int]()
         policy = best or ledger.policies.latest()
-    finally:
-        ledger.close()
     if which == "best" and best is None:
         say("no evaluation during training has marked a best policy: evaluating the latest", err=True)
     if chosen_on & set(tasks.evaluation.reported_seeds):

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from quartet.actions.taken import canonical, taken
-from quartet.types import Action, Outcome, TakenAction, Wait
+from quartet.types import Action, Done, Infeasible, Outcome, TakenAction, Wait
 from quartet.types.frame import Point, Screen, to_screen
 
 MAX_ACTIONS = 16
@@ -39,6 +39,11 @@ class Performer(Protocol):
     async def release(self) -> None:
         """Release all keys and buttons that are down."""
         ...
+
+
+async def ends_episode(action: Action) -> bool:
+    """Return whether the action ends an episode by its kind alone, as the policy's own declaration does."""
+    return isinstance(action, Done | Infeasible)
 
 
 async def perform_all(

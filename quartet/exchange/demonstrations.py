@@ -18,9 +18,9 @@ from quartet.exchange.chat import read_chat_trajectories
 from quartet.exchange.fingerprint import Fingerprint, settle_fingerprint
 from quartet.exchange.jsonl import read_jsonl
 from quartet.exchange.parquet import read_parquet
-from quartet.files.whole_folder import nothing
 from quartet.ledger import Ledger
 from quartet.ledger.soundness import find_flaw
+from quartet.on_progress import no_progress
 from quartet.policy.renderer import Renderer
 from quartet.types import ReplayRule, Trajectory
 
@@ -51,7 +51,7 @@ class ImportSummary(Struct, frozen=True, kw_only=True):
     draws), `too_long` (for the engine's context), `duplicate` (of an earlier line of the file)."""
 
 
-def settle(recipe: Recipe, ledger: Ledger, on_progress: Callable[[], None] = nothing) -> None:
+def settle(recipe: Recipe, ledger: Ledger, on_progress: Callable[[], None] = no_progress) -> None:
     """Record a run's fingerprint and the vocabulary size of each policy, and store the recipe's demonstrations.
 
     Call this at every start of a run.
@@ -66,7 +66,9 @@ def settle(recipe: Recipe, ledger: Ledger, on_progress: Callable[[], None] = not
         settle_fingerprint(ledger, recipe, _tokenizer(ledger, recipe))
 
 
-def store_into(ledger: Ledger, recipe: Recipe, path: Path, on_progress: Callable[[], None] = nothing) -> ImportSummary:
+def store_into(
+    ledger: Ledger, recipe: Recipe, path: Path, on_progress: Callable[[], None] = no_progress
+) -> ImportSummary:
     """Put the successes of a file into the pool in one transaction, except those that the ledger already has.
 
     Raise `ConfigError`, which names file, line and field, and store nothing, in these cases: the run has no pool; a

@@ -15,7 +15,7 @@ from quartet.exchange.record import Provenance, TrajectoryRecord
 from quartet.exchange.revisions import RevisionWriter
 from quartet.exchange.stored import Selection, stored_families, stored_trajectories
 from quartet.ledger import Ledger
-from quartet.on_progress import OnProgress, nobody_watches
+from quartet.on_progress import OnProgress, no_progress
 from quartet.registry import lookup
 
 
@@ -41,7 +41,7 @@ def export(
     output: Path,
     selection: Selection,
     limit: int | None = None,
-    on_progress: OnProgress = nobody_watches,
+    on_progress: OnProgress = no_progress,
 ) -> ExportSummary:
     """Write the selected trajectories, oldest first, as `kind`: `jsonl`, `parquet`, `chat` or `revisions`.
 

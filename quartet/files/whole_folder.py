@@ -15,6 +15,7 @@ import msgspec
 from quartet.crash_points import crash_point
 from quartet.errors import CheckpointError
 from quartet.files.disk import sync
+from quartet.on_progress import no_progress
 
 CHECKSUMS = "checksums.json"
 """File that maps the name of every other file of the folder, except `UNCHECKED`, to its SHA-256 in hex."""
@@ -28,13 +29,9 @@ _LOADED = (".json", ".safetensors")
 _ADVICE = f"restore the folder from a copy, or use an earlier one; after an intended change, delete its {CHECKSUMS}"
 
 
-def nothing() -> None:
-    """Ignore progress, for callers without a supervisor."""
-
-
 @contextmanager
 def whole_folder(
-    folder: Path, *, point: str, durable: bool = False, on_progress: Callable[[], None] = nothing
+    folder: Path, *, point: str, durable: bool = False, on_progress: Callable[[], None] = no_progress
 ) -> Iterator[Path]:
     """Yield a new folder to write. At the end of the block it gets its checksums and replaces `folder`.
 
@@ -62,7 +59,7 @@ def whole_folder(
     shutil.rmtree(stale, ignore_errors=True)
 
 
-def check_folder(folder: Path, *, except_for: str = "", on_progress: Callable[[], None] = nothing) -> None:
+def check_folder(folder: Path, *, except_for: str = "", on_progress: Callable[[], None] = no_progress) -> None:
     """Compare every file with its checksum, except files that match the pattern `except_for`.
 
     Raises `CheckpointError` that names the first file that is missing, changed or without a checksum.

@@ -10,7 +10,7 @@ from quartet.ledger.beginnings import delete_unused
 from quartet.ledger.pictures import drop_references, is_needed, is_over, picture_bytes
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import HAS_BEGINNING, blobs, groups, pictures, rollouts, trajectories
-from quartet.on_progress import OnProgress, nobody_watches
+from quartet.on_progress import OnProgress, no_progress
 from quartet.types import Purpose, RolloutState
 
 
@@ -126,7 +126,7 @@ class Disk:
                 sizes |= drop_references(connection, [row.id])
         return freed + self._delete_unreferenced(sizes), after
 
-    def collect_garbage(self, on_progress: OnProgress = nobody_watches) -> int:
+    def collect_garbage(self, on_progress: OnProgress = no_progress) -> int:
         """Delete the blobs that no trajectory and no unfinished rollout refers to; return their number.
 
         The run must not be active: large blobs are written before their row is committed, and would be deleted too.

@@ -48,12 +48,6 @@ def guard(connection: Connection) -> None:
             connection.execute(sa.text(statement.format(table=table, illegal=f"NOT ({_any_of(allowed)})")))
 
 
-def diagram(table: str) -> str:
-    """Return the state machine of a table in Mermaid, for the documentation."""
-    arrows = [f"    {before} --> {after}: {when}" for (before, after), when in TRANSITIONS[table].items()]
-    return "\n".join(["```mermaid", "stateDiagram-v2", *arrows, "```"])
-
-
 def _any_of(allowed: Mapping[tuple[StrEnum, StrEnum], str]) -> str:
     pairs = [f"(OLD.state = '{before}' AND NEW.state = '{after}')" for before, after in allowed]
     return " OR ".join(["OLD.state = NEW.state", *pairs])

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from quartet.errors import CheckpointError, ConfigError, QuartetError, UnusablePolicyError
-from quartet.files.whole_folder import CHECKSUMS, check_folder, nothing
+from quartet.files.whole_folder import CHECKSUMS, check_folder
+from quartet.on_progress import no_progress
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -16,7 +17,7 @@ _RUST_PANIC = "pyo3_runtime"
 """Module of exceptions caused by a panic in tokenizers or safetensors; they do not inherit from `Exception`."""
 
 
-def check_policy(folder: Path, *, except_for: str = "", on_progress: Callable[[], None] = nothing) -> None:
+def check_policy(folder: Path, *, except_for: str = "", on_progress: Callable[[], None] = no_progress) -> None:
     """Compare a policy's files with their checksums. A policy made by another program has no checksums and passes.
 
     Raise `CheckpointError` like `check_folder`.

@@ -36,8 +36,7 @@ def linear(x_TD: torch.Tensor, weight_ED: torch.Tensor, bias_E: torch.Tensor | N
     """Return x W^T + b `[T, E]`; x may have any number of leading dimensions instead of T.
 
     The weight must be contiguous, or the transpose of a contiguous matrix, since oneDNN is a thousand times slower
-    otherwise. The product by oneDNN has no
-    gradient; `quartet.train.linear` adds it.
+    otherwise. The product by oneDNN has no gradient; `quartet.train.linear` adds it.
     """
     if by_one_dnn(x_TD, weight_ED):
         return _one_dnn(x_TD, weight_ED, bias_E, "none", [], "")

@@ -24,7 +24,8 @@ from transformers.utils import logging as transformers_logging
 
 from quartet.errors import CheckpointError, ConfigError
 from quartet.files.disk import usable_output
-from quartet.files.whole_folder import nothing, whole_folder
+from quartet.files.whole_folder import whole_folder
+from quartet.on_progress import no_progress
 from quartet.policy.adapter import ADAPTER_FOLDER, ADAPTER_WEIGHTS, is_adapter, merged, read_config
 from quartet.policy.files import check_policy, raising_checkpoint_errors
 from quartet.policy.kind.base import PictureProcessor
@@ -52,7 +53,7 @@ class LoadedPolicy(NamedTuple):
 
 
 def load_policy(
-    path: str | Path, *, trust_remote_code: bool = False, on_progress: Callable[[], None] = nothing
+    path: str | Path, *, trust_remote_code: bool = False, on_progress: Callable[[], None] = no_progress
 ) -> LoadedPolicy:
     """Load any language model in Hugging Face format, from disk only.
 
@@ -64,7 +65,7 @@ def load_policy(
 
 
 def load_model(
-    folder: Path, *, trust_remote_code: bool = False, on_progress: Callable[[], None] = nothing
+    folder: Path, *, trust_remote_code: bool = False, on_progress: Callable[[], None] = no_progress
 ) -> PreTrainedModel:
     """Load the model without its tokenizer, in float32, and verify that its forward pass runs.
 
@@ -156,7 +157,7 @@ def write_policy(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     folder: Path,
-    on_progress: Callable[[], None] = nothing,
+    on_progress: Callable[[], None] = no_progress,
     *,
     pictures: PictureProcessor | None = None,
 ) -> None:

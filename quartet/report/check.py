@@ -25,7 +25,7 @@ from quartet.ledger.schema import (
     uses,
 )
 from quartet.ledger.trajectory_store import TrajectoryStore
-from quartet.on_progress import OnProgress, nobody_watches
+from quartet.on_progress import OnProgress, no_progress
 from quartet.report.staleness import over_lag
 from quartet.report.totals import run_totals
 from quartet.types import BatchState, GroupState, Purpose, RolloutState, Status
@@ -81,7 +81,7 @@ class CheckReport(Struct, frozen=True, kw_only=True):
         return to_builtins(self)
 
 
-def check_ledger(ledger: Ledger, max_lag: int | None = None, on_progress: OnProgress = nobody_watches) -> CheckReport:
+def check_ledger(ledger: Ledger, max_lag: int | None = None, on_progress: OnProgress = no_progress) -> CheckReport:
     """Read the whole ledger and every blob it refers to, once.
 
     `max_lag` is the run's lag bound; without it the lag of trained tokens is not checked. A blob whose trajectory is

@@ -12,14 +12,11 @@ from quartet.engine.base import Engine, GenerateRequest, GenerateResult
 from quartet.engine.partial import rest_of
 from quartet.engine.result_check import find_problem
 from quartet.errors import DivergedError, EngineError, PictureMissingError, RecalledError
+from quartet.on_progress import no_progress
 from quartet.policy.renderer import Renderer
 from quartet.types import MAIN, Call, FinishReason, Prompt, Sampling, TokenColumns
 
 OnCall = Callable[[Call, Sequence[Call]], Awaitable[None]]
-
-
-def nothing(*_: object) -> None:
-    """Ignore the call."""
 
 
 class Model(NamedTuple):
@@ -44,7 +41,7 @@ class ModelClient:
         for_training: bool = True,
         partial: Sequence[Call] = (),
         on_call: OnCall | None = None,
-        on_diverged: Callable[[], None] = nothing,
+        on_diverged: Callable[[], None] = no_progress,
     ) -> None:
         """Make the client of one attempt at a rollout.
 

@@ -23,7 +23,7 @@ class Members:
         """False while all engines of a policy report that their memory is full."""
         return all(one.router.has_room for one in self._engines)
 
-    async def look(self) -> int:
+    async def follow(self) -> int:
         """Follow the engines, set the size of the pool to this worker's share of all sessions, and return it."""
         for one in self._engines:
             await one.follow_members()

@@ -26,12 +26,13 @@ from quartet.errors import (
 )
 from quartet.ledger import AppendOutcome, Ledger
 from quartet.ledger.blobs import BlobTooLargeError, DamagedBlobError
+from quartet.on_progress import no_progress
 from quartet.registry import build
 from quartet.rollout.ahead import Turnstile
 from quartet.rollout.appender import Appender
 from quartet.rollout.attempt import Attempt
 from quartet.rollout.blind_env import BlindEnv
-from quartet.rollout.client import Model, ModelClient, call_seed, nothing
+from quartet.rollout.client import Model, ModelClient, call_seed
 from quartet.rollout.forking import Forking
 from quartet.rollout.formatted_env import FormattedEnv
 from quartet.rollout.guidance.base import Guidance
@@ -104,7 +105,7 @@ class RolloutRunner:
             for_training=lease.purpose is Purpose.TRAIN and policy in self._ledger.trained,
             partial=[call for call in known if call.policy == policy],
             on_call=partial(self._fork_before if forks else self._keep, lease),
-            on_diverged=partial(self._ledger.forks.cancel, lease) if first else nothing,
+            on_diverged=partial(self._ledger.forks.cancel, lease) if first else no_progress,
         )
 
     async def carry_out(self, attempt: Attempt, session: Env) -> AppendOutcome | None:

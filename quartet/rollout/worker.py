@@ -82,7 +82,7 @@ class RolloutWorker:
             tasks = [group.create_task(self._report()), group.create_task(self._listen(notifications))]
             slots: list[asyncio.Task[None]] = []
             while not stop.is_set():
-                wanted = await self._members.look() if self._members else self._recipe.env.sessions
+                wanted = await self._members.follow() if self._members else self._recipe.env.sessions
                 new = range(len(slots), wanted)  # of fewer sessions than slots, the pool lets some slots wait
                 slots += [group.create_task(self._work(f"session {number}")) for number in new]
                 with suppress(TimeoutError):

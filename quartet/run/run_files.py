@@ -11,21 +11,12 @@ LOCK = "supervisor.pid"
 """Lock file of a run, created first and kept after the run's end."""
 NAMES = frozenset(
     {
-        *(
-            "config.toml",
-            "config.toml.writing",
-            LOCK,
-            "loading.lock",
-            "computing",
-            "manager.lock",
-            "evaluation",
-            TOKEN,
-        ),
+        *("config.toml", "config.toml.writing", LOCK, "loading.lock", "computing", "manager.lock", TOKEN),
         *("summary.json", "summary.json.writing", "success.png", "notes.json", "notes.json.writing"),
         *("ledger.sqlite", "ledger.sqlite-shm", "ledger.sqlite-wal", "ledger.sqlite-journal", "ledger.json"),
-        *("bells", "notifications", "blobs", "policies", "trainer", "control", "evaluations", "logs", "displays"),
+        *("bells", "notifications", "blobs", "policies", "trainer", "control", "evaluations", "evaluation", "logs"),
         *("metrics", "spans", "rollups", "metrics.jsonl", "spans.jsonl", "tokens", "receipts", "sinks", "tensorboard"),
-        "journals",
+        *("displays", "journals"),
     }
 )
 """Top-level files and folders of a run, including those of older versions."""

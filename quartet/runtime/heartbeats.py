@@ -22,34 +22,34 @@ class Heartbeats:
 
     def __init__(self, ledger: Ledger, clock: Callable[[], float] = time.monotonic) -> None:
         self._ledger, self._clock = ledger, clock
-        self._looked_at = clock()
+        self._polled_at = clock()
         self._rows = {row.module: row for row in ledger.modules.all()}
-        self._heard: set[str] = set()
+        self._beating: set[str] = set()
         self._silent_seconds: dict[str, float] = {}
 
     def started(self, module: str) -> None:
         """Set the silence of a module to 0 and count it as not up. Call this when a new process of the module is
         started."""
-        self._heard.discard(module)
+        self._beating.discard(module)
         self._silent_seconds[module] = 0.0
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read all heartbeats."""
         rows = {row.module: row for row in self._ledger.modules.all()}
         now = self._clock()
-        gap_seconds = min(now - self._looked_at, MAX_GAP_SECONDS)
+        gap_seconds = min(now - self._polled_at, MAX_GAP_SECONDS)
         for module in self._silent_seconds:
             if module in rows and _beat(rows[module]) != _beat(self._rows.get(module)):
-                self._heard.add(module)
+                self._beating.add(module)
                 self._silent_seconds[module] = 0.0
             else:
                 self._silent_seconds[module] += gap_seconds
-        self._looked_at, self._rows = now, rows
+        self._polled_at, self._rows = now, rows
 
     def is_up(self, module: str, pid: int | None) -> bool:
         """Return whether the current process of `module` has reported that its start-up is complete."""
         row = self._rows.get(module)
-        return row is not None and module in self._heard and row.pid == pid and row.state != STARTING
+        return row is not None and module in self._beating and row.pid == pid and row.state != STARTING
 
     def silent_seconds(self, module: str) -> float:
         """Return the time since the last heartbeat, or since the start of the process."""

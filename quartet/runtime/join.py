@@ -35,10 +35,7 @@ def join_run(run_dir: Path, role: Role) -> int:
     if role == "env":
         check_hosts(recipe, recipe.env.hosts + 1)
     with closing(Ledger.open(run_dir)) as ledger:
-        if ledger.value("phase", STARTING) in (
-            ENDED,
-            FINISHED,
-        ):  # a starting module made the token again
+        if ledger.value("phase", STARTING) in (ENDED, FINISHED):  # a starting module made the token again
             raise inactive
         module = ledger.modules.join(role, getattr(recipe, f"{role}_modules"))
         say(f"{module} joins {run_dir}; Ctrl-C ends it", err=True)

@@ -118,11 +118,8 @@ def starvation_advice(run_dir: Path, dropped_groups: dict[str, int]) -> str:
 
 
 def _summarise(recipe: Recipe, run_dir: Path, started: float, *, control: Results | None) -> Summary:
-    ledger = Ledger.open(run_dir)
-    try:
+    with closing(Ledger.open(run_dir)) as ledger:
         return write_summary(recipe, run_dir, ledger, wall_seconds=time.monotonic() - started, control=control)
-    finally:
-        ledger.close()
 
 
 def forget_stop(run_dir: Path) -> None:
@@ -132,11 +129,9 @@ def forget_stop(run_dir: Path) -> None:
     """
     if not Ledger.exists(run_dir):  # the run was killed before its ledger was created
         return
-    with RunLock(run_dir):
-        ledger = Ledger.open(run_dir, upgrade=True)
+    with RunLock(run_dir), closing(Ledger.open(run_dir, upgrade=True)) as ledger:
         ledger.clear_stop()
         ledger.rollouts.requeue_all()
-        ledger.close()
 
 
 def _require_recovery_point(recipe: Recipe, run_dir: Path) -> None:
@@ -202,9 +197,8 @@ def train_control(recipe: Recipe, run_dir: Path, *, quiet: bool) -> Results:
     The control starts from the run's initial policy, trains on `sft.data`, and rehearses exercises according to
     `sft.steps_per_rehearsal`. Raises `InterruptedByUser` on Ctrl-C and SIGTERM; the run itself is then complete.
     """
-    ledger = Ledger.open(run_dir)
-    seconds = float(ledger.value("training_seconds", 0.0))
-    ledger.close()
+    with closing(Ledger.open(run_dir)) as ledger:
+        seconds = float(ledger.value("training_seconds", 0.0))
     folder = run_dir / "control"
     command = [
         *child_command("quartet", "sft", str(run_dir / "config.toml"), "--json"),
@@ -217,10 +211,8 @@ def train_control(recipe: Recipe, run_dir: Path, *, quiet: bool) -> Results:
             "read its error message above, or skip the control with evaluation.supervised_control=false",
         )
     evaluate_policy(recipe, folder / "policy", folder / "evaluation", quiet=quiet)
-    ledger = Ledger.open(folder / "evaluation")
-    results = ledger.evaluations.results("eval/greedy")
-    ledger.close()
-    return results
+    with closing(Ledger.open(folder / "evaluation")) as ledger:
+        return ledger.evaluations.results("eval/greedy")
 
 
 def _wait_for(command: list[str]) -> int:

@@ -127,7 +127,7 @@ class Supervisor:
 
     def are_up(self, *modules: str) -> bool:
         """Return whether the process of each module has reported that its start-up is complete."""
-        self._heartbeats.look()
+        self._heartbeats.poll()
         processes = self._processes
         return all(module in processes and self._heartbeats.is_up(module, processes[module].pid) for module in modules)
 
@@ -165,7 +165,7 @@ class Supervisor:
         restarted."""
         if reason := condition():
             return reason
-        self._heartbeats.look()
+        self._heartbeats.poll()
         for process in list(self._processes.values()):
             self._watch(process)
         on_tick()

@@ -45,19 +45,19 @@ async def _run(recipe: Recipe, run_dir: Path) -> None:
         ledger.trajectories.forget_errors()
         ledger.failing_tasks.forget()
         ledger.enter_phase(STARTING)
-        house = _House(recipe, run_dir, ledger)
+        modules = _Modules(recipe, run_dir, ledger)
         try:
             if recipe.evaluation.before_and_after:
-                await house.evaluate("before")
-            await house.train()
+                await modules.evaluate("before")
+            await modules.train()
             if recipe.evaluation.before_and_after:
-                await house.evaluate(after_tag(ledger))
+                await modules.evaluate(after_tag(ledger))
             ledger.enter_phase(ENDED)
         finally:
-            await house.close()
+            await modules.close()
 
 
-class _House:
+class _Modules:
     """The four modules in one process."""
 
     def __init__(self, recipe: Recipe, run_dir: Path, ledger: Ledger) -> None:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from concurrent import futures
 
-from quartet.files.whole_folder import nothing
+from quartet.on_progress import no_progress
 from quartet.telemetry.presence import Presence
 
 BEAT_SECONDS = 0.5
@@ -16,7 +16,7 @@ class BackgroundWrite:
     """Thread that writes one kind of files for a trainer."""
 
     def __init__(
-        self, what: str, presence: Presence, timeout_seconds: float, on_end: Callable[[], None] = nothing
+        self, what: str, presence: Presence, timeout_seconds: float, on_end: Callable[[], None] = no_progress
     ) -> None:
         """`what` names the files where the trainer reports that it waits for them; `timeout_seconds` is that of the
         trainer's heartbeats. `on_end` is called, mostly by the thread, once a write has ended."""

@@ -2,17 +2,6 @@
 
 import numpy as np
 
-from quartet.train.credit_batch import CreditBatch
-
-
-def mean_entropies(batch: CreditBatch) -> np.ndarray:
-    """Return the mean entropy of each member's tokens `[N]`, NaN if it has none or one is unknown."""
-    assert batch.entropies_T is not None
-    size = len(batch.rewards_N)
-    sums_N = np.bincount(batch.members_T, weights=batch.entropies_T, minlength=size)
-    with np.errstate(invalid="ignore"):
-        return sums_N / np.bincount(batch.members_T, minlength=size)
-
 
 def certainty(entropies_K: np.ndarray) -> np.ndarray:
     """Return the factors of a group's advantages: 1 + (mean - H) / mean, at least 0, and 1 where H is unknown or the

@@ -107,6 +107,17 @@ class CreditBatch:
         """Assign to each token the advantage of its call."""
         self.advantages_T[:] = advantages_C[self.calls_T]
 
+    def member_means(self, values_T: np.ndarray | None) -> np.ndarray:
+        """Return the mean of a column over each member's tokens `[N]`, not finite if it has none or one is missing.
+
+        A column is None only if the credit's `needs` lacks it.
+        """
+        assert values_T is not None, "the credit's `needs` lacks this column"
+        size = len(self.rewards_N)
+        sums_N = np.bincount(self.members_T, weights=values_T, minlength=size)
+        with np.errstate(invalid="ignore"):
+            return sums_N / np.bincount(self.members_T, minlength=size)
+
     def over_groups(self, function: Callable[..., np.ndarray], *columns_N: np.ndarray) -> np.ndarray:
         """Apply a function to the members of each group, and return its results: `[N]`."""
         return piecewise(function, self.groups_N, *columns_N)

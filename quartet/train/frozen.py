@@ -7,7 +7,7 @@ from transformers import PreTrainedModel
 
 from quartet.config import Recipe
 from quartet.errors import ConfigError
-from quartet.files.whole_folder import nothing
+from quartet.on_progress import no_progress
 from quartet.policy.kind.find import kind_of, load_pictures
 from quartet.policy.load import load_model
 from quartet.policy.tokenizer_files import load_tokenizer
@@ -17,7 +17,7 @@ from quartet.train.objective import Objective
 
 
 def load_frozen(
-    recipe: Recipe, credits: Sequence[Credit], initial: Path, *, on_progress: Callable[[], None] = nothing
+    recipe: Recipe, credits: Sequence[Credit], initial: Path, *, on_progress: Callable[[], None] = no_progress
 ) -> dict[str, PreTrainedModel]:
     """Return the policies for the passes `reference` and `teacher`, each only if a credit or the loss needs the pass.
 

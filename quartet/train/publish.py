@@ -9,7 +9,8 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from quartet.config import Recipe
-from quartet.files.whole_folder import nothing, whole_folder
+from quartet.files.whole_folder import whole_folder
+from quartet.on_progress import no_progress
 from quartet.policy.adapter import ADAPTER_FOLDER
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.policy.kind.base import PictureProcessor
@@ -34,7 +35,7 @@ def publish_policy(
     publisher: Publisher | None = None,
     pictures: PictureProcessor | None = None,
     durable: bool = False,
-    on_progress: Callable[[], None] = nothing,
+    on_progress: Callable[[], None] = no_progress,
 ) -> None:
     """Write weights, tokenizer, image processor and canary to `folder`, replacing the folder of a crashed attempt.
 

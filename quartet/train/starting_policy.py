@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quartet.config import Recipe
-from quartet.files.whole_folder import nothing
+from quartet.on_progress import no_progress
 from quartet.policy.files import check_policy
 from quartet.policy.frozen_tower import freeze_tower
 from quartet.policy.load import LoadedPolicy, load_policy
@@ -12,7 +12,7 @@ from quartet.policy.lora import add_adapter
 
 
 def load_starting_policy(
-    recipe: Recipe, policy: str, folder: Path, *, on_progress: Callable[[], None] = nothing
+    recipe: Recipe, policy: str, folder: Path, *, on_progress: Callable[[], None] = no_progress
 ) -> LoadedPolicy:
     """Load the policy named `policy` from `folder`, one of its versions, to train it further.
 

@@ -14,8 +14,8 @@ from transformers import PreTrainedModel
 
 from quartet.config import Recipe
 from quartet.errors import QuartetError
-from quartet.files.whole_folder import nothing
 from quartet.native.memory_allocator import keep_freed_memory
+from quartet.on_progress import no_progress
 from quartet.policy.device import usable_device
 from quartet.registry import build
 from quartet.train.activation_checkpointing import checkpoint_layers
@@ -137,7 +137,7 @@ class Learner:
         return (whole(parameter.detach()) for parameter in trained_parameters(self.model).values())
 
     @torch.no_grad()
-    def give_weights(self, model: PreTrainedModel, progress: Callable[[], None] = nothing) -> None:
+    def give_weights(self, model: PreTrainedModel, progress: Callable[[], None] = no_progress) -> None:
         """Copy the trained weights into a whole model. `progress` is called after each tensor."""
         with self.ranks.together(GatherWeights()):
             for parameter, weights in zip(trained_parameters(model).values(), self.whole_weights(), strict=True):
@@ -145,7 +145,7 @@ class Learner:
                 progress()
 
     @torch.no_grad()
-    def take_weights(self, model: PreTrainedModel, progress: Callable[[], None] = nothing) -> None:
+    def take_weights(self, model: PreTrainedModel, progress: Callable[[], None] = no_progress) -> None:
         """Copy the weights of a whole model into the trained one. `progress` is called after each tensor."""
         trained, other = trained_parameters(self.model), trained_parameters(model)
         for parameter, weights in zip(trained.values(), other.values(), strict=True):

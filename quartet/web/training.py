@@ -40,8 +40,8 @@ def training_of(connection: Connection, run: ViewedRun, facts: RolloutFacts) -> 
         return Training(missing="only finished training rollouts have an advantage")
     if not final.counted or final.excluded:
         return Training(missing=f"the rollout does not count in its group: {final.excluded or final.status}")
-    batch = connection.execute(sa.select(batches).where(batches.c.id == group.batch_id)).one_or_none()
-    if batch is None or batch.state != BatchState.COMMITTED:
+    batch = _committed_batch(connection, group)
+    if batch is None:
         return Training(missing="no train step has used the rollout: no advantage, no mask, no importance weight")
     return _stored(run, batch, (facts.rollout.id, final.part, group.id))
 
@@ -52,8 +52,8 @@ def credit_of_group(connection: Connection, run: ViewedRun, facts: RolloutFacts)
     Empty if no train step has used the group, or if its values are damaged or not kept any more.
     """
     group = facts.group
-    batch = connection.execute(sa.select(batches).where(batches.c.id == group.batch_id)).one_or_none()
-    if batch is None or batch.state != BatchState.COMMITTED:
+    batch = _committed_batch(connection, group)
+    if batch is None:
         return {}
     part = facts.final.part if facts.final else ""
     credit: dict[int, dict[int, float]] = {}
@@ -66,6 +66,12 @@ def credit_of_group(connection: Connection, run: ViewedRun, facts: RolloutFacts)
         if (call.part, call.group_id or group.id) == (part, group.id) and values_R is not None and call.trained.any():
             credit.setdefault(call.rollout_id, {})[call.call_index] = float(np.nanmean(values_R))
     return credit
+
+
+def _committed_batch(connection: Connection, group: Any) -> Any | None:
+    """Return the row of the batch that trained a group, None if no train step has."""
+    batch = connection.execute(sa.select(batches).where(batches.c.id == group.batch_id)).one_or_none()
+    return batch if batch is not None and batch.state == BatchState.COMMITTED else None
 
 
 def _stored(run: ViewedRun, batch: Any, owner: tuple[int, str, int]) -> Training:

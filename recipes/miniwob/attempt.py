@@ -13,7 +13,7 @@ from quartet.env.miniwob.env import MiniWobPool
 from quartet.env.miniwob.experts import expert_action
 from quartet.env.miniwob.suite import family
 from quartet.errors import EnvError, ExpertError, QuartetError
-from quartet.on_progress import OnProgress, nobody_watches
+from quartet.on_progress import OnProgress, no_progress
 from quartet.policy.prompt import turn_text
 from quartet.types import Task
 
@@ -62,7 +62,7 @@ async def attempt(env: Env, task: Task) -> Attempt:
     return Attempt(task=task, turns=turns, success=False, error=observation.error or "out of turns")
 
 
-async def attempt_all(tasks: Iterable[Task], sessions: int, on_progress: OnProgress = nobody_watches) -> list[Attempt]:
+async def attempt_all(tasks: Iterable[Task], sessions: int, on_progress: OnProgress = no_progress) -> list[Attempt]:
     """Attempt every task once, in the order of `tasks`. Raise the errors of `in_browser`."""
     return await in_browser(tasks, sessions, attempt, on_progress)
 
@@ -71,7 +71,7 @@ async def in_browser(
     tasks: Iterable[Task],
     sessions: int,
     play: Callable[[Env, Task], Awaitable[T]],
-    on_progress: OnProgress = nobody_watches,
+    on_progress: OnProgress = no_progress,
 ) -> list[T]:
     """Run `play` for every task in `sessions` pages of one browser; return results in the order of `tasks`.
 

@@ -20,7 +20,7 @@ from quartet import config
 from quartet.env.base import Env
 from quartet.env.miniwob.suite import SUITES, family
 from quartet.errors import ConfigError, QuartetError
-from quartet.on_progress import OnProgress, nobody_watches
+from quartet.on_progress import OnProgress, no_progress
 from quartet.policy.prompt import turn_text
 from quartet.terminal.say import say
 from quartet.types import Task
@@ -34,7 +34,7 @@ GROUPS = {"all": DEMONSTRATED + UNDEMONSTRATED, "demonstrated": DEMONSTRATED, "u
 
 
 async def make_demonstrations(
-    families: list[str], seeds: range, output: Path, sessions: int = 4, on_progress: OnProgress = nobody_watches
+    families: list[str], seeds: range, output: Path, sessions: int = 4, on_progress: OnProgress = no_progress
 ) -> list[Attempt]:
     """Write one JSONL line per turn of every successful attempt; return all attempts, including failed ones.
 
@@ -52,7 +52,7 @@ async def make_demonstrations(
 
 
 async def write_texts(
-    families: list[str], seeds: range, output: Path, sessions: int = 4, on_progress: OnProgress = nobody_watches
+    families: list[str], seeds: range, output: Path, sessions: int = 4, on_progress: OnProgress = no_progress
 ) -> list[str]:
     """Write the first turn's text of every task, one {"text", "family", "seed"} per line, and return the texts."""
     tasks = make_tasks(families, seeds)

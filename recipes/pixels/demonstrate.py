@@ -21,7 +21,7 @@ from quartet.env.base import EnvPool
 from quartet.env.miniwob.env import MiniWobSession
 from quartet.errors import EnvError
 from quartet.files.disk import whole_file
-from quartet.on_progress import OnProgress, nobody_watches
+from quartet.on_progress import OnProgress, no_progress
 from quartet.policy.prompt import turn_text
 from quartet.recipe.file import load_recipe
 from quartet.registry import build
@@ -48,7 +48,7 @@ class Demonstration(Struct, frozen=True, array_like=True):
 
 
 async def demonstrate(
-    recipe: Recipe, families: Iterable[str], seeds: range, on_progress: OnProgress = nobody_watches
+    recipe: Recipe, families: Iterable[str], seeds: range, on_progress: OnProgress = no_progress
 ) -> list[list[Demonstration]]:
     """Attempt every seed of every family once, in pages of one browser; return the turns of each attempt, none if it
     failed. Raise `EnvError` if the browser fails."""

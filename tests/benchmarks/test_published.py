@@ -124,7 +124,7 @@ def simulated_rollart(file: Path) -> None:
 
 
 def views(file: Path) -> Mapping[str, tables.View]:
-    return tables.EXPERIMENTS[file.stem]()
+    return tables.views_of(file.stem)
 
 
 def test_tables_are_made_from_the_raw_results_of_finished_rows(tmp_path):

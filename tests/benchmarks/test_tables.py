@@ -134,7 +134,7 @@ def test_the_table_of_lag_is_over_the_seeds_that_all_arms_have(tmp_path):
         for seed, end in enumerate(ends):
             learned = Learned(curve=[end] * 10, lag_histogram={max_lag: 8}, cpu_seconds=1.0)
             raw.add({"arm": arm, "objective": "decoupled", "max_lag": max_lag, "seed": seed}, learned)
-    _, _, synchronous, lagging = tables.EXPERIMENTS["lag"]()["objectives"](raw.file).splitlines()
+    _, _, synchronous, lagging = tables.views_of("lag")["objectives"](raw.file).splitlines()
     assert synchronous.startswith("| 0 | decoupled | 0.00 | 71.0 % | – |")
     assert lagging.startswith("| 4 | decoupled | 4.00 | 72.0 % | +1.0 (+1.0 to +1.0) |")
 
@@ -152,7 +152,7 @@ def add_runs_against_trl(file: Path, *, delay: int) -> None:
 
 def test_the_table_against_trl_compares_trained_rollouts(tmp_path):
     add_runs_against_trl(file := results_file(tmp_path, None), delay=50)
-    *_, line = tables.EXPERIMENTS["against_trl"]()["table"](file).splitlines()
+    *_, line = tables.views_of("against_trl")["table"](file).splitlines()
     assert line == "| 50 | 2.00 | 4.00 | 4.00 | 8.00 | 2.0 | 1.0 |"
 
 

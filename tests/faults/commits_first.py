@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from quartet.files.whole_folder import nothing
+from quartet.on_progress import no_progress
 from quartet.runtime.module import run_module
 from quartet.train import trainer
 from quartet.train.policy_writer import PolicyWriter
@@ -25,7 +25,7 @@ class CommitsFirst(trainer.Trainer):
     def _commit_publication(self, on_progress: Callable[[], None]) -> None:
         super()._commit_publication(on_progress)
         if self.writer.late:
-            self.writer.late(nothing)
+            self.writer.late(no_progress)
             self.writer.late = None
 
 

@@ -1,6 +1,6 @@
 """Generation that failures threw away, from the spans of a worker and the kinds of its records."""
 
-from quartet.report.lost_generation import lost_generation
+from benchmarks.lost_generation import lost_generation
 from quartet.telemetry.record import Recorder
 from quartet.types import RolloutLease, Status
 from tests.ledger.samples import finish, plan, trajectory

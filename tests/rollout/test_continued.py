@@ -12,11 +12,11 @@ from pathlib import Path
 from msgspec.structs import replace
 from worker_bench import Bench
 
+from benchmarks.lost_generation import lost_generation
 from quartet.env.environment.bandit import BanditEnv
 from quartet.env.session_pool import SessionPool
 from quartet.errors import EngineError
 from quartet.report.check import check_ledger
-from quartet.report.lost_generation import lost_generation
 from quartet.report.totals import run_totals, status_counts
 from quartet.telemetry.records import read_records
 from quartet.types import Observation, Task

@@ -135,14 +135,14 @@ def test_a_wall_clock_that_jumps_silences_no_module_and_hides_no_silence(tmp_pat
         heartbeats = Heartbeats(ledger, clock=lambda: now[0])
         heartbeats.started("worker")
         presence = Presence(ledger.modules, "worker", interval_seconds=0)
-        heartbeats.look()
+        heartbeats.poll()
         wall_clock[0] += jump_seconds
         for second in range(1, 6):
             now[0] = float(second)
-            heartbeats.look()
+            heartbeats.poll()
         assert heartbeats.silent_seconds("worker") == 5.0
         presence.beat()
-        heartbeats.look()
+        heartbeats.poll()
         assert heartbeats.silent_seconds("worker") == 0.0
 
 
@@ -155,7 +155,7 @@ def test_reading_a_heartbeat_again_is_no_further_heartbeat(tmp_path, database):
         Presence(ledger.modules, "worker", interval_seconds=0).beat()
         for second in range(6):
             now[0] = float(second)
-            heartbeats.look()
+            heartbeats.poll()
         assert heartbeats.silent_seconds("worker") == 5.0
 
 
@@ -174,7 +174,7 @@ def test_time_without_supervision_does_not_count_as_silence(tmp_path):
         heartbeats = Heartbeats(ledger, clock=lambda: now[0])
         heartbeats.started("worker")
         now[0] = 3600.0
-        heartbeats.look()
+        heartbeats.poll()
         assert heartbeats.silent_seconds("worker") == MAX_GAP_SECONDS
 
 

@@ -8,7 +8,7 @@ from quartet.actions.error import ActionError
 from quartet.actions.format.base import ActionFormat, coordinate, number, refuse
 from quartet.actions.function_calls import FunctionCall, function_calls, write_call
 from quartet.actions.grammar import SELECT
-from quartet.actions.keyboard import canonical_keys
+from quartet.actions.keyboard import keys_of
 from quartet.types import Action, Done, Infeasible, Keyboard, Pointer, ToolCall, Wait
 from quartet.types.action import WHEEL_PIXELS
 from quartet.types.frame import Element, Frame, Point, Screen
@@ -105,15 +105,8 @@ def _str(value: Any) -> str:
     return value
 
 
-def _key(value: Any) -> str:
-    keys = canonical_keys(_str(value))
-    if keys is None:
-        raise ActionError(f"no key {value[:20]}")
-    return keys
-
-
 def _keyboard(motion: Any) -> Callable[[Any], Keyboard]:
-    return lambda key: Keyboard(keys=[_key(key)], motion=motion)
+    return lambda key: Keyboard(keys=[keys_of(_str(key))], motion=motion)
 
 
 def _scroll(delta_x: Any, delta_y: Any) -> Pointer:
@@ -135,7 +128,7 @@ _READERS: dict[str, Callable[..., Action]] = {
     ),
     "scroll": _scroll,
     "fill": lambda bid, value: Keyboard(text=_str(value), place=_element(bid)),
-    "press": lambda bid, key_comb: Keyboard(keys=[_key(key_comb)], place=_element(bid)),
+    "press": lambda bid, key_comb: Keyboard(keys=[keys_of(_str(key_comb))], place=_element(bid)),
     "keyboard_type": lambda text: Keyboard(text=_str(text)),
     "keyboard_insert_text": lambda text: Keyboard(text=_str(text)),
     **{name: _keyboard(motion) for name, motion in _KEYS.items()},

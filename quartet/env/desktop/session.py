@@ -16,7 +16,7 @@ from quartet.env.desktop.deadline import Deadline
 from quartet.env.desktop.desktop import ACTIONS_SETTLE_SECONDS, SETTLE_SECONDS, Desktop
 from quartet.env.desktop.hands import DesktopHands
 from quartet.env.desktop.task.family import DesktopTask, load_task
-from quartet.env.performing import perform_all
+from quartet.env.performing import ends_episode, perform_all
 from quartet.env.session_thread import SessionThread
 from quartet.errors import EnvError
 from quartet.types import Action, Done, Infeasible, Observation, Outcome, Picture, StepResult, TakenAction, Task
@@ -79,7 +79,7 @@ class DesktopSession(ActingSession):
         self._turns += 1
         self.desktop.patience_seconds = ACTIONS_SETTLE_SECONDS
         async with self._bounded("step", "a step"):
-            taken = [*await perform_all(actions, self, _ends), *unreadable]
+            taken = [*await perform_all(actions, self, ends_episode), *unreadable]
             ends = {one.outcome: one.action for one in taken if isinstance(one.action, Done | Infeasible)}
             declared = Outcome.DONE in ends or Outcome.INFEASIBLE in ends
             return await self._thread.call(partial(self._result, taken, declared, Outcome.INFEASIBLE in ends))
@@ -147,7 +147,3 @@ class DesktopSession(ActingSession):
     def _observe(self, error: str) -> Observation:
         pictures = [Picture(data=self.desktop.screen.picture())] if self._settings.screenshots else []
         return Observation(goal=self._task.instruction, text=self._listing.text, error=error, pictures=pictures)
-
-
-async def _ends(action: Action) -> bool:
-    return isinstance(action, Done | Infeasible)

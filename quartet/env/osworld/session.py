@@ -18,7 +18,7 @@ from quartet.env.osworld.preparing import prepare, verbs
 from quartet.env.osworld.readiness import screen_size, settled, shown, wait_for_change
 from quartet.env.osworld.task import OSWorldTask, load_task
 from quartet.env.osworld.tree import windows_and_nodes
-from quartet.env.performing import perform_all
+from quartet.env.performing import ends_episode, perform_all
 from quartet.errors import EnvError
 from quartet.types import Action, Done, Infeasible, Observation, Outcome, Picture, StepResult, TakenAction, Task
 
@@ -69,7 +69,7 @@ class OSWorldSession(ActingSession):
             raise RuntimeError("step was called after the end of the episode: call reset first")
         self._turns += 1
         async with self._deadlines.bounded("step", "a step"):
-            taken = [*await perform_all(actions, self._hands, _ends), *unreadable]
+            taken = [*await perform_all(actions, self._hands, ends_episode), *unreadable]
             declared = {one.outcome for one in taken if isinstance(one.action, Done | Infeasible)}
             ended = bool(declared & {Outcome.DONE, Outcome.INFEASIBLE})
             late = not ended and self._turns >= self._max_turns
@@ -123,7 +123,3 @@ class OSWorldSession(ActingSession):
                 await process.wait()
         if code:
             raise EnvError(f"the revert command {command[0]} ended with exit code {code}", "fix env.revert_command")
-
-
-async def _ends(action: Action) -> bool:
-    return isinstance(action, Done | Infeasible)

@@ -20,7 +20,7 @@ from quartet.errors import RewardError
 MAX_OUTPUT_BYTES = 1 << 20
 MAX_PROCESSES = 1024
 START = Path(__file__).with_name("program_start.py").read_text()
-LOOK_SECONDS, FIRST_LOOK_SECONDS = 0.1, 0.01
+POLL_SECONDS, FIRST_POLL_SECONDS = 0.1, 0.01
 """Greatest and least time between two looks at a running program. Looks at a program that has just begun are closer:
 what passes after the last one counts as its own, also where it waited for a processor."""
 
@@ -108,7 +108,7 @@ def _wait(process: "subprocess.Popen[bytes]", limit_seconds: int) -> float:
     began, passed, seconds = time.monotonic(), 0.0, 0.0
     while True:
         try:
-            process.wait(min(LOOK_SECONDS, max(FIRST_LOOK_SECONDS, passed / 2)))
+            process.wait(min(POLL_SECONDS, max(FIRST_POLL_SECONDS, passed / 2)))
         except subprocess.TimeoutExpired:
             passed = time.monotonic() - began
             ran, waited = (sum(times) for times in zip((0.0, 0.0), *_schedules(process.pid), strict=True))

@@ -17,7 +17,7 @@ from quartet.ledger.database.base import Access
 from quartet.ledger.database.postgresql import PostgresqlDatabase
 from quartet.ledger.database.sqlite import BUSY_TIMEOUT_SECONDS, SqliteDatabase
 
-LOOKS = 3
+MAX_OPEN_ATTEMPTS = 3
 """Maximum number of attempts to open the files, which may change between their inspection and their opening."""
 
 
@@ -57,7 +57,7 @@ class ReadOnlySqlite(SqliteDatabase):
 
     def _connect(self) -> sqlite3.Connection:
         """Connect, with retries in case a run that ends deletes the log and its index before they are open."""
-        for _ in range(LOOKS - 1):
+        for _ in range(MAX_OPEN_ATTEMPTS - 1):
             try:
                 return self._open_as_it_is()
             except FileNotFoundError:

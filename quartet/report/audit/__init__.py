@@ -20,7 +20,7 @@ from quartet.config import Recipe
 from quartet.errors import CheckpointError, LedgerError, PictureMissingError
 from quartet.ledger import Ledger
 from quartet.ledger.checkpoints import checkpoint_folder
-from quartet.on_progress import OnProgress, nobody_watches
+from quartet.on_progress import OnProgress, no_progress
 from quartet.policy.digest import weights_digest
 from quartet.policy.load import read_weights
 from quartet.recipe.file import read_resolved
@@ -75,7 +75,7 @@ class _PolicyAudit(NamedTuple):
     findings: list[Finding]
 
 
-def audit(run_dir: Path, on_progress: OnProgress = nobody_watches) -> AuditReport:
+def audit(run_dir: Path, on_progress: OnProgress = no_progress) -> AuditReport:
     """Audit a run that is not live and has receipts (`runtime.receipts`), by repeating all its train steps."""
     recipe, receipts = read_resolved(run_dir / "config.toml"), read_receipts(run_dir)
     with closing(Ledger.open(run_dir)) as ledger:

@@ -16,6 +16,7 @@ from msgspec import structs
 from quartet.config import Recipe
 from quartet.errors import LedgerError, SetupError
 from quartet.ledger import Ledger
+from quartet.on_progress import no_progress
 from quartet.policy.device import usable_device
 from quartet.policy.digest import weights_digest
 from quartet.policy.kind.find import load_pictures
@@ -71,9 +72,9 @@ class Retrace:
         batch = self._batch(receipt)
         max_lag, stored = self._recipe.admission.max_lag, stored_credit(batch, self._ledger.run_dir)
         self.over_lag += tokens_over_lag(batch, max_lag)
-        anew = credited(batch, pack_batch(batch, max_lag), self._learner, self._credits, _nothing)
+        anew = credited(batch, pack_batch(batch, max_lag), self._learner, self._credits, no_progress)
         credits = self._credits if stored is None else [stored]
-        packed, _ = train_batch(batch, self._learner, self._recipe, credits, progress=_nothing, phases=_no_timer)
+        packed, _ = train_batch(batch, self._learner, self._recipe, credits, progress=no_progress, phases=_no_timer)
         return same_credit(packed.branches, anew.branches) or not (self.is_exact or not needs_of(self._credits))
 
     def same_optimizer(self, checkpoint: Path) -> bool:
@@ -198,10 +199,6 @@ def _lags_as_logprobs(batch: Batch, trajectory: Trajectory) -> Trajectory:
         return structs.replace(call, response=response, train_prompt_ids=[])  # else log-probs would not be copied
 
     return structs.replace(trajectory, calls=[labelled(call) for call in trajectory.calls])
-
-
-def _nothing() -> None:
-    """Progress callback that does nothing, since no process expects heartbeats of an audit."""
 
 
 def _no_timer(phase: str) -> nullcontext[None]:

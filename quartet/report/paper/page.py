@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from quartet import __version__
 from quartet.files.disk import whole_file
-from quartet.on_progress import OnProgress, nobody_watches
+from quartet.on_progress import OnProgress, no_progress
 from quartet.report import show
 from quartet.report.comparison.cautions import cautions, refuse_copies
 from quartet.report.comparison.groups import Group, common_target, differing_settings, group_runs, rows, target_note
@@ -42,7 +42,7 @@ def write_report(
     runs: Sequence[ReportedRun],
     folder: Path,
     target: float | None = None,
-    on_progress: OnProgress = nobody_watches,
+    on_progress: OnProgress = no_progress,
 ) -> list[Path]:
     """Write `report.html` and a `FIGURE.png` for each figure into `folder`, over existing files; return their paths.
 

@@ -15,7 +15,8 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from quartet.errors import CheckpointError
-from quartet.files.whole_folder import WRITING, check_folder, nothing, whole_folder
+from quartet.files.whole_folder import WRITING, check_folder, whole_folder
+from quartet.on_progress import no_progress
 from quartet.policy.files import raising_checkpoint_errors
 from quartet.policy.lora import has_adapter
 from quartet.train.checkpoint.shards import described_tensors, read_tensors, write_tensors
@@ -44,7 +45,7 @@ class Snapshot(NamedTuple):
     tensors: dict[str, torch.Tensor]
 
 
-def take_snapshot(learner: Learner, train_step: int, *, on_progress: Callable[[], None] = nothing) -> Snapshot:
+def take_snapshot(learner: Learner, train_step: int, *, on_progress: Callable[[], None] = no_progress) -> Snapshot:
     """Copy the learner's state to the CPU's memory. `on_progress` is called after each tensor."""
     numbers = Numbers(train_step=train_step, optimizer_step=learner.optimizer_step)
     tensors: dict[str, torch.Tensor] = {}
@@ -60,7 +61,7 @@ def write_checkpoint(
     *,
     ranks: Ranks | None = None,
     durable: bool = False,
-    on_progress: Callable[[], None] = nothing,
+    on_progress: Callable[[], None] = no_progress,
 ) -> None:
     """Write a snapshot to `folder`, replacing an existing folder. All `ranks` call this, at any time.
 
@@ -76,7 +77,7 @@ def write_checkpoint(
         write_tensors(fresh, snapshot.tensors, ranks, on_progress)
 
 
-def load_state(checkpoint: Path | None, learner: Learner, *, on_progress: Callable[[], None] = nothing) -> None:
+def load_state(checkpoint: Path | None, learner: Learner, *, on_progress: Callable[[], None] = no_progress) -> None:
     """Load the state of a checkpoint; without one, reset the learner's state."""
     if checkpoint is None:
         learner.reset()
@@ -84,7 +85,7 @@ def load_state(checkpoint: Path | None, learner: Learner, *, on_progress: Callab
         load_checkpoint(checkpoint, learner, on_progress=on_progress)
 
 
-def load_checkpoint(folder: Path, learner: Learner, *, on_progress: Callable[[], None] = nothing) -> int:
+def load_checkpoint(folder: Path, learner: Learner, *, on_progress: Callable[[], None] = no_progress) -> int:
     """Load the state into `learner`, bit for bit, and return its train step.
 
     Raise `CheckpointError`, which names the folder or file, if the state is missing, damaged, or of another model or

@@ -7,17 +7,18 @@ from typing import TypeVar
 
 from quartet.config import Recipe
 from quartet.errors import CheckpointError, UnusablePolicyError
-from quartet.files.whole_folder import check_folder, nothing
+from quartet.files.whole_folder import check_folder
 from quartet.ledger import Ledger
 from quartet.ledger.checkpoints import RecoveryPoint
 from quartet.ledger.recovery import points_to_go_on_from
+from quartet.on_progress import no_progress
 
 LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 def roll_back_to_whole(
-    ledger: Ledger, recipe: Recipe, load: Callable[[Path], T], *, on_progress: Callable[[], None] = nothing
+    ledger: Ledger, recipe: Recipe, load: Callable[[Path], T], *, on_progress: Callable[[], None] = no_progress
 ) -> tuple[RecoveryPoint, T]:
     """Roll back to the newest train step with an undamaged checkpoint and policy; return it and the loaded policy.
 

@@ -29,7 +29,7 @@ class Xrpo(Credit):
     source = "XRPO, advantage sharpening by novelty; the allocation of rollouts and the seeded prompts are left out"
 
     def assign(self, batch: CreditBatch) -> None:
-        batch.assign_members(batch.over_groups(self._sharpened, batch.rewards_N, mean_logprobs(batch)))
+        batch.assign_members(batch.over_groups(self._sharpened, batch.rewards_N, batch.member_means(batch.logprobs_T)))
 
     def _sharpened(self, rewards_N: np.ndarray, scores_N: np.ndarray) -> np.ndarray:
         advantages_N, known_N = Grpo(self.settings).normalised(rewards_N), np.isfinite(scores_N)
@@ -38,11 +38,3 @@ class Xrpo(Credit):
         novelty_N = np.exp(np.where(known_N, scores_N - scores_N[known_N].mean(), 0.0))
         bonus_N = (self.settings.novelty_weight * (1 - novelty_N)).clip(min=0)
         return advantages_N + np.minimum(bonus_N, self.settings.max_share * advantages_N.clip(min=0))
-
-
-def mean_logprobs(batch: CreditBatch) -> np.ndarray:
-    """Return the mean recorded log-prob of each member's tokens `[N]`, not finite if one or all are missing."""
-    size = len(batch.rewards_N)
-    sums_N = np.bincount(batch.members_T, weights=batch.logprobs_T, minlength=size)
-    with np.errstate(invalid="ignore"):
-        return sums_N / np.bincount(batch.members_T, minlength=size)

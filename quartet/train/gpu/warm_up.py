@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from quartet.errors import SetupError
-from quartet.files.whole_folder import nothing
+from quartet.on_progress import no_progress
 from quartet.train.packing.branches import Branch
 from quartet.train.step import Learner
 from quartet.types import MemberUse
@@ -42,13 +42,13 @@ def warm_up(learner: Learner, on_progress: Callable[[], None]) -> None:
 
 
 def _passes(learner: Learner) -> None:
-    plan = learner.scorer.plan([_branch(place) for place in range(2)], 1, frozenset(), nothing)
+    plan = learner.scorer.plan([_branch(place) for place in range(2)], 1, frozenset(), no_progress)
     for microbatch in plan[0]:
         scores = learner.scorer.score(microbatch)
         torch.autograd.backward([one.sum() for one in (scores.logprobs_T, scores.values_T) if one is not None])
     learner.optimizer.zero_grad(set_to_none=True)
     needed = {"entropies", *learner.frozen} | ({"values"} if learner.critic else set())
-    learner.passes(needed, [_branch(place) for place in range(2)], nothing)
+    learner.passes(needed, [_branch(place) for place in range(2)], no_progress)
 
 
 def _branch(place: int) -> Branch:

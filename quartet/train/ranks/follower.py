@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from quartet.config import Recipe
-from quartet.files.whole_folder import nothing
 from quartet.ledger import Ledger
+from quartet.on_progress import no_progress
 from quartet.train.assign import credits_of
 from quartet.train.checkpoint.files import load_state, take_snapshot, write_checkpoint
 from quartet.train.frozen import load_frozen
@@ -60,10 +60,10 @@ class Follower:
             case Train(batch):
                 record = TokenRecord(batch) if self._recipe.disk.max_token_values_megabytes else None
                 train_batch(
-                    batch, learner, self._recipe, self._credits, progress=nothing, phases=_untimed, record=record
+                    batch, learner, self._recipe, self._credits, progress=no_progress, phases=_untimed, record=record
                 )
             case Rehearse(batch):
-                rehearse(batch, learner, self._recipe, self._credits, nothing)
+                rehearse(batch, learner, self._recipe, self._credits, no_progress)
             case GatherWeights():
                 deque(learner.whole_weights(), maxlen=0)
             case SaveState(folder, train_step):
