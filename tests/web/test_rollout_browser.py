@@ -11,8 +11,9 @@ from playwright.async_api import Page, expect
 from quartet.run.run_dir import RunLock
 from quartet.telemetry.record import Recorder as SpanRecorder
 from quartet.telemetry.spans import Span
-from quartet.types import RolloutPlan, Task
+from quartet.types import Purpose, RolloutPlan, Task
 from tests.web.browsing import fits_and_is_accessible, opened, served
+from tests.web.recorded import Recorder as Recorded
 from tests.web.recorded import record, trajectory
 
 FIRST_LANE = 57
@@ -183,6 +184,35 @@ async def test_tasks_follow_a_run_and_stay_sorted(tmp_path, browser):
             await expect(page.locator("tbody th").first).to_have_text("right")
             await expect(page.locator("tbody tr").first).to_contain_text("11")
     ledger.close()
+
+
+async def test_tasks_gain_columns_under_their_own_heads(tmp_path, browser):
+    run = Recorded(tmp_path / "run")
+    with served(tmp_path / "run") as server:
+        async with opened(browser, f"{server}/runs/run/tasks") as page:
+            await expect(page.get_by_text("No group was admitted yet.")).to_be_visible()
+            run.group("left", [1.0, 0.0])
+            run.group("right", [1.0])
+            run.group("right", [1.0])
+            await expect(page.get_by_text("No group was admitted yet.")).to_have_count(0)
+            groups = page.get_by_role("button", name=re.compile("^groups"))
+            await groups.press("Enter")
+            await expect(page.locator("tbody th").first).to_have_text("right")
+            run.group("left", [1.0], purpose=Purpose.EVAL)
+            await expect(page.get_by_role("columnheader", name="held-out, before")).to_be_visible()
+            heads, cells = page.locator("thead th"), page.locator("tbody tr").nth(1).locator("th, td")
+            names = await heads.all_inner_texts()
+            place = next(place for place, name in enumerate(names) if name.startswith("held-out"))
+            await expect(cells).to_have_count(len(names))
+            await expect(cells.nth(place)).to_contain_text("100")
+            await expect(page.locator("tbody th").first).to_have_text("right")
+            await expect(page.locator("[aria-sort=descending]")).to_have_text(re.compile("^groups"))
+            await expect(page.locator("button.sort")).to_have_count(len(names))
+            await groups.press("Enter")
+            await expect(page.locator("tbody th").first).to_have_text("left")
+            await page.wait_for_event("requestfinished", lambda one: one.url.endswith("/tasks"))
+            await expect(groups).to_be_focused()
+    run.ledger.close()
 
 
 async def test_filters_are_folded_on_a_phone_unless_one_is_set(address, browser):
