@@ -12,6 +12,7 @@ from quartet.run.run_dir import RunLock
 from quartet.telemetry.record import Recorder as SpanRecorder
 from quartet.telemetry.spans import Span
 from quartet.types import Purpose, RolloutPlan, Task
+from quartet.web import timeline
 from tests.web.browsing import fits_and_is_accessible, opened, served
 from tests.web.recorded import Recorder as Recorded
 from tests.web.recorded import record, trajectory
@@ -235,3 +236,12 @@ async def test_a_busy_session_is_told_in_shares_of_the_time(tmp_path, browser):
             board = await page.locator("canvas").bounding_box()
             await page.locator("canvas").hover(position={"x": board["width"] / 2, "y": FIRST_LANE})
             await expect(page.locator("[data-hint]")).to_contain_text("generate 100 %")
+
+
+async def test_a_window_that_lacks_spans_says_so(address, browser, monkeypatch):
+    async with opened(browser, f"{address}/timeline#{NOW},1") as page:
+        note = page.locator("[data-note]")
+        await expect(note).to_contain_text("Drag to move")
+        monkeypatch.setattr(timeline, "MOST_COUNTED_SPANS", 2)
+        await page.reload()
+        await expect(note).to_contain_text("more spans than can be read")
