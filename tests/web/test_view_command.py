@@ -45,6 +45,18 @@ def test_on_other_addresses_it_asks_for_a_token_that_it_made_up(run_dir):
     process.wait(timeout=120)
 
 
+@pytest.mark.slow
+def test_the_address_has_the_token_as_an_address_needs_it(run_dir):
+    process = view(str(run_dir), "--port", "0", "--token", 'a+b&c#d%20 "ключ";')
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    with httpx.Client(follow_redirects=True) as client:
+        assert client.get(address).status_code == 200
+        assert client.get(address.partition("?")[0]).status_code == 200  # by the cookie
+    process.terminate()
+    process.wait(timeout=120)
+
+
 def test_a_taken_port_is_named(run_dir):
     with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(SetupError, match="cannot listen"):
         CliRunner().invoke(command, [str(run_dir), "--port", str(other.getsockname()[1])], catch_exceptions=False)
