@@ -17,7 +17,8 @@ from quartet.runtime.dashboard import dashboard
 
 
 def view(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-m", "quartet", "view", *arguments], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "quartet", "view", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.slow
@@ -29,6 +30,17 @@ def test_it_prints_an_address_and_ends_with_sigterm(run_dir):
     assert httpx.get(address, follow_redirects=True).status_code == 200
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=120) in (0, -signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_without_an_error(run_dir):
+    process = view(str(run_dir), "--port", "0")
+    assert process.stdout is not None
+    assert httpx.get(process.stdout.readline().strip()).status_code in (200, 303, 307)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert errors == "stop with Ctrl-C\n"
+    assert process.returncode == 0
 
 
 @pytest.mark.slow
