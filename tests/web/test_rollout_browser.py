@@ -156,10 +156,12 @@ async def test_the_list_follows_a_run_at_work(tmp_path, browser):
     with RunLock(tmp_path / "run"), served(tmp_path / "run") as server:
         async with opened(browser, f"{server}/runs/run/rollouts") as page:
             await expect(page.get_by_text("1 running, 1 queued")).to_be_visible()
+            await expect(page.get_by_role("heading", name="11 stored")).to_be_visible()
             (lease,) = ledger.rollouts.claim("w", 1, 60)
             ledger.trajectories.append(lease, trajectory(lease.task, 1.0), 3)
             await expect(page.locator("table.rollouts tbody tr td:first-child a").nth(1)).to_have_text("12")
             await expect(page.get_by_text("1 running, 0 queued")).to_be_visible()
+            await expect(page.get_by_role("heading", name="12 stored")).to_be_visible()
     ledger.close()
 
 
