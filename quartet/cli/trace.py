@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from quartet.cli.parameters import JSON, RUNS
+from quartet.cli.parameters import JSON, RUNS, Amount
 from quartet.errors import ConfigError
 from quartet.files.disk import usable_output
 from quartet.report.opening import opening_window
@@ -23,12 +23,12 @@ MOST_SPANS = 20_000
 @click.option(
     "--from",
     "start",
-    type=click.FloatRange(min=0),
+    type=Amount(min=0),
     help="Start in seconds of the run. Default: the window ends with training.",
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Amount(min=0, min_open=True),
     default=60.0,
     show_default=True,
     help="Length of the window, at most to the end of the run.",

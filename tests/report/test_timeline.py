@@ -93,6 +93,24 @@ def test_a_trace_says_that_it_lacks_spans(run, tmp_path: Path, monkeypatch: pyte
     assert CliRunner().invoke(cli, [*command, "--seconds", "10"]).stderr == ""
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "trace {run} -o x.json --from",
+        "trace {run} -o x.json --seconds",
+        "compare {run} --target",
+        "report {run} --target",
+        "env compare bandit bandit --tolerance",
+    ],
+)
+def test_an_option_that_is_not_a_number_is_rejected(run, tmp_path: Path, monkeypatch, command: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    run.go_on(10)
+    run.close()
+    refused = CliRunner().invoke(cli, [*command.format(run=run.folder).split(), "nan"])
+    assert refused.exit_code == 2 and "'nan' is not a number." in refused.stderr
+
+
 @pytest.mark.parametrize("arguments", [["-o", "trace.txt"], ["{run}", "-o", "two.json"]])
 def test_trace_of_an_impossible_output_is_rejected(run, arguments) -> None:
     given = [argument.format(run=run.folder) for argument in arguments]
