@@ -240,6 +240,22 @@ async def test_a_busy_session_is_told_in_shares_of_the_time(tmp_path, browser):
             await expect(page.locator("[data-hint]")).to_contain_text("generate 100 %")
 
 
+async def test_the_newest_record_is_followed_whatever_the_browsers_clock_says(tmp_path, browser):
+    record(tmp_path / "run").close()
+
+    def generated(start: float) -> None:
+        with SpanRecorder(tmp_path / "run", "worker", clock=lambda: start + 10) as recorder:
+            recorder.finished(Span(start=start, seconds=10.0, name="generate", lane="session 0"))
+
+    generated(NOON)
+    with RunLock(tmp_path / "run"), served(tmp_path / "run") as server:
+        async with opened(browser, f"{server}/runs/run/timeline") as page:
+            await expect(page.get_by_role("button", name="follow")).to_have_attribute("aria-pressed", "true")
+            generated(NOON + 300)
+            await expect(page).to_have_url(re.compile(f"#{NOON + 310 - 60:.3f},60$"))
+            await expect(page.locator("[data-note]")).to_contain_text("Drag to move")
+
+
 async def test_a_window_that_lacks_spans_says_so(address, browser, monkeypatch):
     async with opened(browser, f"{address}/timeline#{NOW},1") as page:
         note = page.locator("[data-note]")

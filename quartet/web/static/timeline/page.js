@@ -66,11 +66,10 @@ class Page {
     this.follow?.setAttribute("aria-pressed", "false");
   }
 
+  // Follow the newest record that the server reported: the browser's clock may differ from those of the run.
   tick() {
     if (!this.following || document.hidden) return;
-    const now = Date.now() / 1000;
-    this.stretch.reaches(this.stretch.first, Math.max(this.stretch.last, now));
-    this.show({ start: now - this.stretch.seconds, now: true });
+    this.show({ start: this.stretch.last - this.stretch.seconds, now: true });
   }
 
   show({ start = this.stretch.start, seconds = this.stretch.seconds, now = false } = {}) {
