@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from quartet.cli.parameters import JSON, RUNS
+from quartet.cli.parameters import JSON, RUNS, Amount
 from quartet.terminal.say import say
 
 
@@ -13,7 +13,7 @@ from quartet.terminal.say import say
 @RUNS
 @click.option(
     "--target",
-    type=click.FloatRange(0, 1),
+    type=Amount(0, 1),
     metavar="SHARE",
     help="Success rate whose cost is computed; by default the highest multiple of 0.05 that all runs reached.",
 )

@@ -1,7 +1,9 @@
 """Arguments and options that several commands share, with one name, one help text and one completion."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -85,6 +87,16 @@ class PolicyOrRun(click.ParamType):
 
         names = [CompletionItem(name) for name in named_policies() if name.startswith(incomplete)]
         return [*names, CompletionItem(incomplete, type="dir")]
+
+
+class Amount(click.FloatRange):
+    """Number in a range. It refuses `nan`, which a range alone accepts."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
 
 
 def _runs() -> Iterator[Path]:

@@ -1,27 +1,15 @@
 """`quartet plan`: expected rollouts per hour on given devices, the limit, and the best split of GPUs."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import click
 
-from quartet.cli.parameters import JSON, RECIPE, SET
+from quartet.cli.parameters import JSON, RECIPE, SET, Amount
 from quartet.forecast.gpus import GPUS
 from quartet.recipe.file import load_recipe
 from quartet.terminal.say import say
-
-
-class Amount(click.FloatRange):
-    """Number in a range. It refuses `nan`, which a range alone accepts."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number: float = super().convert(value, param, ctx)
-        if math.isnan(number):
-            self.fail(f"{value!r} is not a number.", param, ctx)
-        return number
-
 
 COUNT = Amount(min=1, max=1e18)
 SECONDS = Amount(min=0, max=1e9)

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import click
 
-from quartet.cli.parameters import JSON, RUNS
+from quartet.cli.parameters import JSON, RUNS, Amount
 from quartet.terminal.say import say
 
 
 @click.command(name="report")
 @RUNS
 @click.option("--output", "-o", type=click.Path(path_type=Path, file_okay=False), default="report", show_default=True)
-@click.option("--target", type=click.FloatRange(0, 1), metavar="SHARE", help="As in `quartet compare`.")
+@click.option("--target", type=Amount(0, 1), metavar="SHARE", help="As in `quartet compare`.")
 @JSON
 def command(runs: tuple[Path, ...], output: Path, target: float | None, as_json: bool) -> None:
     """Write OUTPUT/report.html, one self-contained file about RUNS, and its figures as PNG (300 dpi).

@@ -11,7 +11,9 @@ from quartet.cli.parameters import JSON, RUN
 from quartet.terminal.say import say
 
 if TYPE_CHECKING:
-    from quartet.report.snapshot import SnapshotReader
+    from collections.abc import Iterator
+
+    from quartet.report.snapshot import Snapshot, SnapshotReader
 
 WATCH_SECONDS = 1.0
 
@@ -52,17 +54,24 @@ def _watch(reader: "SnapshotReader", as_json: bool) -> None:
 
 
 def _follow(reader: "SnapshotReader", as_json: bool) -> None:
+    if as_json:  # outside of `Live`, which would wrap lines at the width of the terminal
+        for snapshot in _snapshots(reader):
+            say(json.dumps(snapshot.to_dict()))
+        return
     from rich.live import Live
 
     from quartet.terminal.console import PrintableConsole
 
     with Live(console=PrintableConsole(), auto_refresh=False) as live:
-        while True:
-            snapshot = reader.read()
-            if as_json:
-                say(json.dumps(snapshot.to_dict()))
-            else:
-                live.update(snapshot.panel(), refresh=True)
-            if not snapshot.running:
-                return
-            time.sleep(WATCH_SECONDS)
+        for snapshot in _snapshots(reader):
+            live.update(snapshot.panel(), refresh=True)
+
+
+def _snapshots(reader: "SnapshotReader") -> "Iterator[Snapshot]":
+    """Yield a snapshot every `WATCH_SECONDS`; the last one is the first at which the run has ended."""
+    while True:
+        snapshot = reader.read()
+        yield snapshot
+        if not snapshot.running:
+            return
+        time.sleep(WATCH_SECONDS)

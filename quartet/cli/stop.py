@@ -21,22 +21,28 @@ TIMEOUT_SECONDS = 20.0
 @JSON
 def command(run: Path, as_json: bool) -> None:
     """Stop the supervisor of RUN, which ends its modules and browsers. Continue with `quartet train … --resume`."""
-    from quartet.run.run_dir import supervisor_pid
+    from quartet.run.run_dir import supervisor
 
-    pid = supervisor_pid(run)
-    if pid is not None:
-        _terminate(pid)
+    running = supervisor(run)
+    if running is not None:
+        if not running.is_here:
+            raise SetupError(
+                f"{run} is supervised by process {running}, which cannot be stopped from here",
+                f"run `quartet stop` where that process runs, on {running.host}",
+            )
+        _terminate(running.pid)
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        while supervisor_pid(run) is not None:
+        while supervisor(run) is not None:
             if time.monotonic() > deadline:
                 raise SetupError(
-                    f"process {pid} did not stop within {TIMEOUT_SECONDS:.0f} s", f"end it with `kill -9 {pid}`"
+                    f"process {running.pid} did not stop within {TIMEOUT_SECONDS:.0f} s",
+                    f"end it with `kill -9 {running.pid}`",
                 )
             time.sleep(0.1)
     if as_json:
-        say(json.dumps({"run": str(run), "was_running": pid is not None}))
+        say(json.dumps({"run": str(run), "was_running": running is not None}))
     else:
-        say(f"stopped {run}" if pid is not None else f"{run} was not running")
+        say(f"stopped {run}" if running is not None else f"{run} was not running")
 
 
 def _terminate(pid: int) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from quartet.cli.parameters import JSON, RUNS
+from quartet.cli.parameters import JSON, RUNS, Amount
 from quartet.errors import ConfigError
 from quartet.files.disk import usable_output
 from quartet.report.opening import opening_window
@@ -14,6 +14,8 @@ from quartet.telemetry.spans import decode_spans, read_spans
 from quartet.terminal.say import say
 
 PICTURES = (".png", ".svg", ".pdf")
+MOST_SPANS = 20_000
+"""Maximum number of spans of each run; if its window has more, the longest of each row."""
 
 
 @click.command(name="trace")
@@ -21,12 +23,12 @@ PICTURES = (".png", ".svg", ".pdf")
 @click.option(
     "--from",
     "start",
-    type=click.FloatRange(min=0),
+    type=Amount(min=0),
     help="Start in seconds of the run. Default: the window ends with training.",
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Amount(min=0, min_open=True),
     default=60.0,
     show_default=True,
     help="Length of the window, at most to the end of the run.",
@@ -51,9 +53,12 @@ def command(runs: tuple[Path, ...], start: float | None, seconds: float, output:
         )
     windows = [_window(run, start, seconds) for run in runs]
     seconds = max(length for _, length in windows)
-    panels = [
-        Panel(run.resolve().name, read_spans(run, begin, begin + seconds).spans, begin)
+    pages = [
+        read_spans(run, begin, begin + seconds, max_spans=MOST_SPANS)
         for run, (begin, _) in zip(runs, windows, strict=True)
+    ]
+    panels = [
+        Panel(run.resolve().name, page.spans, begin) for run, page, (begin, _) in zip(runs, pages, windows, strict=True)
     ]
     with usable_output(output):
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -62,11 +67,19 @@ def command(runs: tuple[Path, ...], start: float | None, seconds: float, output:
         else:
             draw_timeline(panels, seconds, output)
     count = sum(len(panel.spans) for panel in panels)
+    truncated = any(page.truncated for page in pages)
     if as_json:
-        say(json.dumps({"output": str(output), "spans": count}))
+        say(json.dumps({"output": str(output), "spans": count, "truncated": truncated}))
     else:
         left_out = f"; {decode_spans.damaged} damaged lines left out" if decode_spans.damaged else ""
         say(f"{count} spans in {output}{left_out}")
+        if truncated:
+            say(
+                f"the window has more than {MOST_SPANS:,} spans of a run: the longest of each row were kept, and "
+                "shares of time are too low\n  -> give fewer --seconds",
+                fg="yellow",
+                err=True,
+            )
 
 
 def _window(run: Path, start: float | None, seconds: float) -> tuple[float, float]:

@@ -27,6 +27,7 @@ def command(runs: tuple[list[Path], ...], host: str, port: int, token: str | Non
         _show_here(run_dirs)
         return
     import secrets
+    from urllib.parse import urlencode
 
     from quartet.access.rules import is_loopback
     from quartet.errors import ConfigError
@@ -39,7 +40,7 @@ def command(runs: tuple[list[Path], ...], host: str, port: int, token: str | Non
         token = secrets.token_urlsafe(32)
     app = build_app(run_dirs, token=token)
     listener = listen(host, port)
-    say(f"http://{_shown(host)}:{listener.getsockname()[1]}/" + (f"?token={token}" if token else ""))
+    say(f"http://{_shown(host)}:{listener.getsockname()[1]}/" + (f"?{urlencode({'token': token})}" if token else ""))
     say("stop with Ctrl-C", err=True)
     serve(app, listener)
 

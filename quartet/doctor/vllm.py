@@ -8,6 +8,7 @@ from quartet.doctor.base import Doctor, Finding, Place, lacks, ok
 from quartet.registry import own_settings
 
 FIND = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
+TIMEOUT_SECONDS = 60.0
 
 
 class VllmInterpreter(Doctor):
@@ -23,13 +24,19 @@ class VllmInterpreter(Doctor):
             return
         python = settings.python or sys.executable
         try:
-            found = subprocess.run([python, "-c", FIND], capture_output=True, timeout=60, check=False).returncode == 0
+            run = subprocess.run([python, "-c", FIND], capture_output=True, timeout=TIMEOUT_SECONDS, check=False)
         except OSError as error:
             yield lacks(
                 f"engine.python = {python!r} cannot be started: {error.strerror}", "name an interpreter that has vLLM"
             )
             return
-        if found:
+        except subprocess.TimeoutExpired:
+            yield lacks(
+                f"engine.python = {python!r} did not say within {TIMEOUT_SECONDS:g} s whether it has vLLM",
+                f"run `{python} -c 'import vllm'` to see what it waits for, such as a slow disk; then check again",
+            )
+            return
+        if run.returncode == 0:
             yield ok(f"{python} has vLLM")
         else:
             yield lacks(

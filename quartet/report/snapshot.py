@@ -12,7 +12,7 @@ from quartet.recipe.file import read_resolved
 from quartet.report.alarms import Alarm, read_alarms
 from quartet.report.panel import panel, stopped_panel
 from quartet.report.status import RunStatus, StatusReader
-from quartet.run.run_dir import CONFIG, supervisor_pid
+from quartet.run.run_dir import CONFIG, supervisor
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
 def is_starting(run_dir: Path) -> bool:
     """Return whether the run's supervisor runs but has not made the ledger yet."""
-    return supervisor_pid(run_dir) is not None and not Ledger.exists(run_dir)
+    return supervisor(run_dir) is not None and not Ledger.exists(run_dir)
 
 
 class SnapshotReader:
@@ -63,7 +63,7 @@ class SnapshotReader:
     def read(self) -> Snapshot:
         """Return the run's status as of now."""
         status = self._reader.read()
-        if supervisor_pid(self.run_dir) is None:
+        if supervisor(self.run_dir) is None:
             return Snapshot(run=str(self.run_dir), status=status.stopped(), running=False, alarms=[])
         alarms = read_alarms(self.run_dir, self.ledger, self.recipe, status) if self.recipe else []
         return Snapshot(run=str(self.run_dir), status=status, running=True, alarms=alarms)

@@ -8,7 +8,7 @@ from quartet.crash_points import crash_point
 from quartet.errors import ConfigError, SetupError
 from quartet.files.disk import sync, usable_output, whole_file
 from quartet.files.ledger_files import has_database
-from quartet.files.lock import ProcessLock, holder
+from quartet.files.lock import Holder, ProcessLock, holder
 from quartet.recipe.file import read_resolved, refuse_changes, to_toml
 from quartet.recipe.parts import with_parts
 from quartet.run.run_files import LOCK, clear_run, is_run
@@ -101,6 +101,6 @@ class RunLock(ProcessLock):
         )
 
 
-def supervisor_pid(run_dir: Path) -> int | None:
-    """Return the process id of the live supervisor of a run, or None."""
+def supervisor(run_dir: Path) -> Holder | None:
+    """Return the live supervisor of a run, or None. It may run on another machine or in another container."""
     return holder(run_dir / LOCK)

@@ -6,7 +6,7 @@ security policy would still block its scripts and its requests to other servers.
 
 import hashlib
 from collections.abc import Sequence
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
@@ -81,7 +81,8 @@ class Guard:
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if self._fits(dict(query).get("token")):
             return self._admitted(scope["path"], [pair for pair in query if pair[0] != "token"])
-        if self._fits(cookie_parser(headers.get("cookie", "")).get(self._cookie)):
+        cookie = cookie_parser(headers.get("cookie", "")).get(self._cookie)
+        if cookie is not None and self._fits(unquote(cookie)):
             return None
         return PlainTextResponse("open the address that the command printed: it ends with ?token=...\n", 401)
 
@@ -96,7 +97,7 @@ class Guard:
         # Exactly one slash: two would begin the name of another server.
         target = "/" + path.lstrip("/") + (f"?{urlencode(query)}" if query else "")
         response = RedirectResponse(target, 303)
-        response.set_cookie(self._cookie, str(self._token), httponly=True, samesite="strict")
+        response.set_cookie(self._cookie, quote(str(self._token), safe=""), httponly=True, samesite="strict")
         return response
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import socket
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -74,5 +75,9 @@ def server(app: ASGIApp) -> uvicorn.Server:
 
 
 def serve(app: ASGIApp, listener: socket.socket) -> None:
-    """Serve until Ctrl-C or SIGTERM, then close connections that are still open after one second."""
-    server(app).run(sockets=[listener])
+    """Serve until Ctrl-C or SIGTERM, then close connections that are still open after one second.
+
+    Ctrl-C is the usual end of these servers and no error, although uvicorn raises it again once it has stopped.
+    """
+    with suppress(KeyboardInterrupt):
+        server(app).run(sockets=[listener])

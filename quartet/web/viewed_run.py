@@ -14,7 +14,7 @@ from quartet.ledger import Ledger
 from quartet.recipe.file import read_resolved
 from quartet.report.status import RunStatus, StatusReader
 from quartet.report.summary import summary_of_training
-from quartet.run.run_dir import CONFIG, supervisor_pid
+from quartet.run.run_dir import CONFIG, supervisor
 
 
 class ViewedRun:
@@ -36,8 +36,8 @@ class ViewedRun:
 
     @property
     def running(self) -> bool:
-        """True if the run's supervisor is running on this machine."""
-        return supervisor_pid(self.run_dir) is not None
+        """True if the run's supervisor is running."""
+        return supervisor(self.run_dir) is not None
 
     @cached_property
     def _reader(self) -> StatusReader:

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from benchmarks.bandit import bandit_recipe
 from quartet.cli import cli
-from quartet.doctor import Place, memory, packages
+from quartet.config import Engine
+from quartet.doctor import Place, fonts, memory, packages, vllm
 from quartet.doctor.base import Finding, Grade
 from quartet.errors import SetupError
 from quartet.native.library import native_library
@@ -144,6 +145,22 @@ def test_a_machine_without_fonts(tmp_path, monkeypatch):
     assert grades(check("fonts", Place(runs=tmp_path))) == [Grade.LACKS]
     program.write_text("#!/bin/sh\necho DejaVu Sans\n")
     assert grades(check("fonts", Place(runs=tmp_path))) == [Grade.OK]
+
+
+def test_a_program_that_does_not_end_is_a_finding(tmp_path, bandit_policy, monkeypatch):
+    program = tmp_path / "fc-list"
+    program.write_text("#!/bin/sh\nexec /bin/sleep 600\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(fonts, "TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(vllm, "TIMEOUT_SECONDS", 0.1)
+    with monkeypatch.context() as of_fonts:
+        of_fonts.setenv("PATH", str(tmp_path))
+        (finding,) = check("fonts", Place(runs=tmp_path))
+    assert finding.grade is Grade.NOTE and f"{program} did not end within 0.1 s" in finding.what
+    recipe = bandit_recipe(bandit_policy)
+    engine = Engine(name="vllm", python=str(program))
+    (finding,) = check("vllm", Place(runs=tmp_path, recipe=recipe.model_copy(update={"engine": engine})))
+    assert finding.grade is Grade.LACKS and "did not say within 0.1 s" in finding.what and finding.advice
 
 
 def test_a_free_port_is_found(tmp_path):

@@ -120,6 +120,12 @@ def test_watching_ends_when_the_run_ends(run):
     assert rest[-1] is False and process.returncode == 0
 
 
+def test_each_snapshot_is_one_line_of_json_in_a_terminal_too(run):
+    code, shown = in_terminal("status", "--watch", "--json", str(run))
+    assert code == 0
+    assert [json.loads(line)["running"] for line in shown.splitlines()] == [False]
+
+
 def test_ctrl_c_ends_watching_and_is_no_failure(run):
     command = [sys.executable, "-m", "quartet", "status", "--watch", "--json", str(run)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

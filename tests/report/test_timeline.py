@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from matplotlib.image import imread
 
-from quartet.cli import cli
+from quartet.cli import cli, trace
 from quartet.errors import ConfigError
 from quartet.report.chrome_trace import chrome_trace, row_order
 from quartet.report.opening import opening_window
@@ -72,13 +72,43 @@ def test_the_command_writes_a_trace_and_a_picture_of_several_runs(run, tmp_path:
     run.close()
     trace, picture = tmp_path / "new" / "trace.json", tmp_path / "both.png"
     told = CliRunner().invoke(cli, ["trace", str(run.folder), "-o", str(trace), "--from", "10", "--json"])
-    assert json.loads(told.output) == {"output": str(trace), "spans": 2 * 60}
+    assert json.loads(told.output) == {"output": str(trace), "spans": 2 * 60, "truncated": False}
     events = [event for event in json.loads(trace.read_text())["traceEvents"] if event["ph"] == "X"]
     assert (min(event["ts"] for event in events), max(event["ts"] for event in events)) == (0, 59_250_000)
     told = CliRunner().invoke(cli, ["trace", str(run.folder), str(run.folder), "-o", str(picture)])
     assert told.exit_code == 0, told.output
     height, width, _ = imread(picture).shape
     assert width > 1500 and height > 200
+
+
+def test_a_trace_says_that_it_lacks_spans(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "MOST_SPANS", 100)
+    run.go_on(90)
+    run.close()
+    command = ["trace", str(run.folder), "-o", str(tmp_path / "trace.json")]
+    assert json.loads(CliRunner().invoke(cli, [*command, "--json"]).output)["truncated"]
+    said = CliRunner().invoke(cli, command)
+    assert said.stdout.startswith("100 spans in")
+    assert "more than 100 spans" in said.stderr
+    assert CliRunner().invoke(cli, [*command, "--seconds", "10"]).stderr == ""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "trace {run} -o x.json --from",
+        "trace {run} -o x.json --seconds",
+        "compare {run} --target",
+        "report {run} --target",
+        "env compare bandit bandit --tolerance",
+    ],
+)
+def test_an_option_that_is_not_a_number_is_rejected(run, tmp_path: Path, monkeypatch, command: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    run.go_on(10)
+    run.close()
+    refused = CliRunner().invoke(cli, [*command.format(run=run.folder).split(), "nan"])
+    assert refused.exit_code == 2 and "'nan' is not a number." in refused.stderr
 
 
 @pytest.mark.parametrize("arguments", [["-o", "trace.txt"], ["{run}", "-o", "two.json"]])

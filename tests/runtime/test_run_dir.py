@@ -2,19 +2,23 @@
 
 import fcntl
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from quartet.cli import main
+from quartet.cli.stop import command
 from quartet.errors import ConfigError, SetupError
-from quartet.files.lock import ProcessLock, holder
+from quartet.files import lock
+from quartet.files.lock import Holder, ProcessLock, holder
 from quartet.ledger import Ledger
 from quartet.recipe.file import parse_recipe
 from quartet.run import run_dir
-from quartet.run.run_dir import RunLock, prepare, supervisor_pid
+from quartet.run.run_dir import RunLock, prepare, supervisor
 from quartet.run.run_files import foreign_names
 
 RECIPE = parse_recipe({"name": "x", "model": {"path": "m"}, "env": {"name": "bandit"}}, "test")
@@ -96,12 +100,12 @@ def test_resume_needs_a_run_and_the_same_recipe(tmp_path):
 
 
 def test_one_supervisor_per_run(tmp_path):
-    assert supervisor_pid(tmp_path) is None
+    assert supervisor(tmp_path) is None
     with RunLock(tmp_path):
-        assert supervisor_pid(tmp_path) == os.getpid()
+        assert supervisor(tmp_path) == Holder.this_process()
         with pytest.raises(SetupError, match=f"in use by process {os.getpid()}"), RunLock(tmp_path):
             pass
-    assert supervisor_pid(tmp_path) is None
+    assert supervisor(tmp_path) is None
 
 
 @pytest.mark.slow
@@ -112,7 +116,7 @@ def test_a_killed_supervisor_leaves_no_lock(tmp_path):
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
     assert (tmp_path / "supervisor.pid").read_text() != ""
-    assert supervisor_pid(tmp_path) is None
+    assert supervisor(tmp_path) is None
     with RunLock(tmp_path):
         pass
 
@@ -125,7 +129,7 @@ def test_a_lock_that_is_just_released_has_no_holder(tmp_path, monkeypatch):
         flock(descriptor, operation)
 
     with ProcessLock(path, lambda process: SetupError(process)):
-        assert holder(path) == os.getpid()
+        assert holder(path) == Holder.this_process()
         monkeypatch.setattr(fcntl, "flock", emptied_meanwhile)
         assert holder(path) is None
 
@@ -134,13 +138,46 @@ def test_a_lock_that_is_just_released_has_no_holder(tmp_path, monkeypatch):
 def test_stop_of_a_supervisor_that_ended_or_belongs_to_another_user(tmp_path, monkeypatch, error, exit_code):
     run = tmp_path / "run"
     Ledger.create(run).close()
-    pids = iter([1, None])
-    monkeypatch.setattr(run_dir, "supervisor_pid", lambda _: next(pids))
+    found = iter([Holder(1), None])
+    monkeypatch.setattr(run_dir, "supervisor", lambda _: next(found))
     monkeypatch.setattr(os, "kill", lambda pid, signal: raised(error))
     monkeypatch.setattr(sys, "argv", ["quartet", "stop", str(run)])
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == exit_code
+
+
+@pytest.mark.parametrize("differs", ["host", "boot", "namespace"])
+def test_stop_signals_no_process_of_another_machine_or_container(tmp_path, monkeypatch, differs):
+    run, signalled = tmp_path / "run", []
+    Ledger.create(run).close()
+    with monkeypatch.context() as elsewhere:
+        if differs == "host":
+            elsewhere.setattr(socket, "gethostname", lambda: "node-2")
+        elif differs == "boot":
+            (tmp_path / "boot_id").write_text("another\n")
+            elsewhere.setattr(lock, "BOOT_ID", tmp_path / "boot_id")
+        else:
+            elsewhere.setattr(lock, "PID_NAMESPACE", tmp_path)
+        running = RunLock(run)
+        running.__enter__()
+    monkeypatch.setattr(os, "kill", lambda pid, signal: signalled.append(pid))
+    stopped = CliRunner().invoke(command, [str(run)])
+    host = "node-2" if differs == "host" else socket.gethostname()
+    assert isinstance(stopped.exception, SetupError)
+    assert f"run `quartet stop` where that process runs, on {host}" in str(stopped.exception)
+    with pytest.raises(SetupError, match=f"in use by process {os.getpid()} on .*{host}"), RunLock(run):
+        pass
+    assert signalled == []
+    running.__exit__()
+
+
+def test_a_lock_with_an_id_alone_is_read(tmp_path):
+    path = tmp_path / "run.lock"
+    with ProcessLock(path, lambda process: SetupError(process)):
+        path.write_text("4711")  # as Quartet 0.1.0 wrote it
+        assert holder(path) == Holder(4711)
+        assert Holder(4711).is_here
 
 
 def raised(error: type[Exception]) -> None:

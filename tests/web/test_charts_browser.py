@@ -1,11 +1,14 @@
 """Pinned metrics, the list of them, and what is saved of a chart, in a real browser."""
 
 import csv
+import re
+import time
 from pathlib import Path
 
 import pytest
 from playwright.async_api import expect
 
+from quartet.telemetry.record import Recorder
 from tests.web.browsing import opened, served
 from tests.web.conftest import make_run, record_steps
 
@@ -106,6 +109,32 @@ async def test_only_the_axis_chosen_last_is_requested_again_and_its_errors_shown
             await expect(page.locator("[data-trouble]")).to_be_hidden()
             await page.evaluate(refused)
             await expect(page.locator("[data-trouble]")).to_have_text("first: the token is wrong")
+
+
+async def test_a_logarithmic_axis_hides_no_value_from_the_legend(tmp_path, browser):
+    make_run(tmp_path / "run").close()
+    now = [time.time() - 300]
+    recorder = Recorder(tmp_path / "run", "trainer", clock=lambda: now[0])
+    for step in range(1, 4):
+        now[0] += 60
+        lags = {"lag_mean_versions": 3 - step, "lag_max_versions": 3 - step, "masked_share": (3 - step) / 4}
+        recorder.metric("train", step=step, version=step, loss=-1.0, **lags)
+    recorder.close()
+    joined = """async () => {
+        const { Chart } = await import("/static/charts/chart.js");
+        const line = right => ({ right, xs: [1, 2], raw: [0.5, 0], ys: [0.5, 0] });
+        return Chart.prototype.table.call({ log: true, runs: 1, lines: [line(false), line(true)] }).map(ys => [...ys]);
+    }"""
+    with served(tmp_path / "run") as address:
+        async with opened(browser, f"{address}/runs/run/run?smoothing=0") as page:
+            for name in ("Lag", "Loss"):
+                await page.get_by_role("button", name=f"{name}: log scale").press("Enter")
+                chart = page.get_by_role("img", name=re.compile(f"^{name}: .*at 3$"))
+                shown = page.locator(f"[data-chart={name.lower()}] .legend output")
+                newest = ["0", "0", "0 %"] if name == "Lag" else ["-1"]
+                await expect(shown).to_have_text(newest)
+                await expect(chart).to_have_accessible_name(re.compile(f" {newest[-1]} at 3$"))
+            assert await page.evaluate(joined) == [[1, 2], *2 * [[0.5, None]], *2 * [[0.5, 0]]]
 
 
 async def test_zoom_is_part_of_the_address(runs, browser):

@@ -11,8 +11,10 @@ from playwright.async_api import Page, expect
 from quartet.run.run_dir import RunLock
 from quartet.telemetry.record import Recorder as SpanRecorder
 from quartet.telemetry.spans import Span
-from quartet.types import RolloutPlan, Task
+from quartet.types import Purpose, RolloutPlan, Task
+from quartet.web import timeline
 from tests.web.browsing import fits_and_is_accessible, opened, served
+from tests.web.recorded import Recorder as Recorded
 from tests.web.recorded import record, trajectory
 
 FIRST_LANE = 57
@@ -154,10 +156,12 @@ async def test_the_list_follows_a_run_at_work(tmp_path, browser):
     with RunLock(tmp_path / "run"), served(tmp_path / "run") as server:
         async with opened(browser, f"{server}/runs/run/rollouts") as page:
             await expect(page.get_by_text("1 running, 1 queued")).to_be_visible()
+            await expect(page.get_by_role("heading", name="11 stored")).to_be_visible()
             (lease,) = ledger.rollouts.claim("w", 1, 60)
             ledger.trajectories.append(lease, trajectory(lease.task, 1.0), 3)
             await expect(page.locator("table.rollouts tbody tr td:first-child a").nth(1)).to_have_text("12")
             await expect(page.get_by_text("1 running, 0 queued")).to_be_visible()
+            await expect(page.get_by_role("heading", name="12 stored")).to_be_visible()
     ledger.close()
 
 
@@ -185,6 +189,35 @@ async def test_tasks_follow_a_run_and_stay_sorted(tmp_path, browser):
     ledger.close()
 
 
+async def test_tasks_gain_columns_under_their_own_heads(tmp_path, browser):
+    run = Recorded(tmp_path / "run")
+    with served(tmp_path / "run") as server:
+        async with opened(browser, f"{server}/runs/run/tasks") as page:
+            await expect(page.get_by_text("No group was admitted yet.")).to_be_visible()
+            run.group("left", [1.0, 0.0])
+            run.group("right", [1.0])
+            run.group("right", [1.0])
+            await expect(page.get_by_text("No group was admitted yet.")).to_have_count(0)
+            groups = page.get_by_role("button", name=re.compile("^groups"))
+            await groups.press("Enter")
+            await expect(page.locator("tbody th").first).to_have_text("right")
+            run.group("left", [1.0], purpose=Purpose.EVAL)
+            await expect(page.get_by_role("columnheader", name="held-out, before")).to_be_visible()
+            heads, cells = page.locator("thead th"), page.locator("tbody tr").nth(1).locator("th, td")
+            names = await heads.all_inner_texts()
+            place = next(place for place, name in enumerate(names) if name.startswith("held-out"))
+            await expect(cells).to_have_count(len(names))
+            await expect(cells.nth(place)).to_contain_text("100")
+            await expect(page.locator("tbody th").first).to_have_text("right")
+            await expect(page.locator("[aria-sort=descending]")).to_have_text(re.compile("^groups"))
+            await expect(page.locator("button.sort")).to_have_count(len(names))
+            await groups.press("Enter")
+            await expect(page.locator("tbody th").first).to_have_text("left")
+            await page.wait_for_event("requestfinished", lambda one: one.url.endswith("/tasks"))
+            await expect(groups).to_be_focused()
+    run.ledger.close()
+
+
 async def test_filters_are_folded_on_a_phone_unless_one_is_set(address, browser):
     phone = {"viewport": {"width": 390, "height": 740}}
     for query, width, unfolded in (("", phone, False), ("?family=left", phone, True), ("", {}, True)):
@@ -205,3 +238,28 @@ async def test_a_busy_session_is_told_in_shares_of_the_time(tmp_path, browser):
             board = await page.locator("canvas").bounding_box()
             await page.locator("canvas").hover(position={"x": board["width"] / 2, "y": FIRST_LANE})
             await expect(page.locator("[data-hint]")).to_contain_text("generate 100 %")
+
+
+async def test_the_newest_record_is_followed_whatever_the_browsers_clock_says(tmp_path, browser):
+    record(tmp_path / "run").close()
+
+    def generated(start: float) -> None:
+        with SpanRecorder(tmp_path / "run", "worker", clock=lambda: start + 10) as recorder:
+            recorder.finished(Span(start=start, seconds=10.0, name="generate", lane="session 0"))
+
+    generated(NOON)
+    with RunLock(tmp_path / "run"), served(tmp_path / "run") as server:
+        async with opened(browser, f"{server}/runs/run/timeline") as page:
+            await expect(page.get_by_role("button", name="follow")).to_have_attribute("aria-pressed", "true")
+            generated(NOON + 300)
+            await expect(page).to_have_url(re.compile(f"#{NOON + 310 - 60:.3f},60$"))
+            await expect(page.locator("[data-note]")).to_contain_text("Drag to move")
+
+
+async def test_a_window_that_lacks_spans_says_so(address, browser, monkeypatch):
+    async with opened(browser, f"{address}/timeline#{NOW},1") as page:
+        note = page.locator("[data-note]")
+        await expect(note).to_contain_text("Drag to move")
+        monkeypatch.setattr(timeline, "MOST_COUNTED_SPANS", 2)
+        await page.reload()
+        await expect(note).to_contain_text("more spans than can be read")

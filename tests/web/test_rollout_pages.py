@@ -7,11 +7,12 @@ from urllib.parse import quote
 import pytest
 
 from quartet.telemetry.record import Recorder as SpanRecorder
+from quartet.types import RolloutPlan, Task
 from quartet.web.app import build_app
 from quartet.web.pictures import media_type
 from tests.ledger.samples import spoil
 from tests.web.conftest import ask
-from tests.web.recorded import SCRIPT, png, record
+from tests.web.recorded import SCRIPT, Recorder, png, record
 
 PAGES = [
     "tasks",
@@ -198,6 +199,17 @@ async def test_a_missing_record_is_explained(tmp_path):
 async def test_search_for_a_rollout_id_redirects_to_its_page(client):
     answer = await client.get("/runs/run/rollouts?rollout=7")
     assert (answer.status_code, answer.headers["location"]) == (307, "/runs/run/rollouts/7")
+
+
+async def test_counts_of_running_and_queued_rollouts_go_beyond_the_listed_ones(tmp_path):
+    run = Recorder(tmp_path / "run")
+    with closing(run.ledger):
+        run.open_group("left", 60)
+        task = Task(env="bandit", family="right", seed=1)
+        run.ledger.groups.admit(RolloutPlan(task=task, num_rollouts=55, max_turns=5))
+        async with ask(build_app([run.run_dir])) as client:
+            page = " ".join((await client.get("/runs/run/rollouts")).text.split())
+    assert "60 running (the oldest 50 are listed), 55 queued (the oldest 50 are listed)" in page
 
 
 async def test_pages_follow_each_other(client):

@@ -17,7 +17,8 @@ from quartet.runtime.dashboard import dashboard
 
 
 def view(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-m", "quartet", "view", *arguments], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "quartet", "view", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.slow
@@ -32,6 +33,17 @@ def test_it_prints_an_address_and_ends_with_sigterm(run_dir):
 
 
 @pytest.mark.slow
+def test_ctrl_c_ends_it_without_an_error(run_dir):
+    process = view(str(run_dir), "--port", "0")
+    assert process.stdout is not None
+    assert httpx.get(process.stdout.readline().strip()).status_code in (200, 303, 307)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert errors == "stop with Ctrl-C\n"
+    assert process.returncode == 0
+
+
+@pytest.mark.slow
 def test_on_other_addresses_it_asks_for_a_token_that_it_made_up(run_dir):
     process = view(str(run_dir), "--port", "0", "--host", "0.0.0.0")
     assert process.stdout is not None
@@ -41,6 +53,18 @@ def test_on_other_addresses_it_asks_for_a_token_that_it_made_up(run_dir):
     assert httpx.get(f"http://127.0.0.1:{port}/").status_code == 401
     with httpx.Client(follow_redirects=True) as client:
         assert client.get(f"http://127.0.0.1:{port}/?token={token}").status_code == 200
+    process.terminate()
+    process.wait(timeout=120)
+
+
+@pytest.mark.slow
+def test_the_address_has_the_token_as_an_address_needs_it(run_dir):
+    process = view(str(run_dir), "--port", "0", "--token", 'a+b&c#d%20 "ключ";')
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    with httpx.Client(follow_redirects=True) as client:
+        assert client.get(address).status_code == 200
+        assert client.get(address.partition("?")[0]).status_code == 200  # by the cookie
     process.terminate()
     process.wait(timeout=120)
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from quartet.cli.env.naming import environment_name, first_loop
-from quartet.cli.parameters import JSON, SET
+from quartet.cli.parameters import JSON, SET, Amount
 from quartet.errors import QuartetError
 from quartet.terminal.say import say
 
@@ -21,7 +21,7 @@ SIDES = ("reference", "port")
 @click.option("--rollouts", type=click.IntRange(min=1), default=100, show_default=True, help="Random episodes in all.")
 @click.option(
     "--tolerance",
-    type=click.FloatRange(min=0),
+    type=Amount(min=0),
     default=0.0,
     show_default=True,
     help="Difference of numbers, also in texts, that counts as none: absolute, or relative to the larger number.",

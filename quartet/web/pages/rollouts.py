@@ -46,6 +46,7 @@ def show_rollouts(request: Request) -> Response:
         count = count_rollouts(connection, wanted) if first_page and not wanted.text else None
         known = connection.execute(sa.select(families.c.family).order_by(families.c.family)).scalars().all()
         unfinished = unfinished_rollouts(connection) if first_page and not _filtered(request) else None
+    waiting = run.ledger.statistics.queue_sizes().rollouts if unfinished is not None else {}
     return render(
         request,
         "rollouts.html",
@@ -57,6 +58,7 @@ def show_rollouts(request: Request) -> Response:
         passages=found.passages,
         count=count,
         unfinished=unfinished,
+        waiting=waiting,
         live=first_page and not wanted.text,
         older=str(request.url.include_query_params(older_than=found.page.older_than).query),
         newest=str(request.url.remove_query_params("older_than").query),

@@ -1,5 +1,6 @@
 // Keeps the elements marked data-live up to date: requests the page again and applies the differences.
-// Unchanged elements are kept, so that focus, selection and animations continue.
+// Unchanged elements are kept, so that focus, selection and animations continue. Before the differences are applied,
+// the event `refreshing` has the fresh page as its `detail`.
 "use strict";
 
 (() => {
@@ -34,9 +35,9 @@
     const answer = await fetch(location.href, { headers: { accept: "text/html" } });
     if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    document.dispatchEvent(new CustomEvent("refreshing", { detail: page }));
     const [old, fresh] = [document.querySelectorAll("[data-live]"), page.querySelectorAll("[data-live]")];
     old.forEach((element, place) => fresh[place] && adopt(element, fresh[place]));
-    document.dispatchEvent(new CustomEvent("refreshed"));
   }
 
   async function keepFresh() {

@@ -58,6 +58,7 @@ export class Chart {
       this.lines.map((line) => [line.run, line.label]),
     ]);
     if (shape !== this.shape) this.build(shape);
+    [, ...this.smoothed] = uPlot.join(this.lines.map((line) => [line.xs, line.ys])); // places as in the table
     this.plot.setData(this.table(), false);
     this.lines.forEach((line, index) =>
       this.eachSeries(index, (series) => this.plot.setSeries(series, { show: !this.hidden.has(key(line)) })),
@@ -80,15 +81,16 @@ export class Chart {
     this.plot = new uPlot({ ...look(this), ...this.size(), hooks: this.hooks() }, this.table(), this.holder);
   }
 
-  /** Return uPlot's data. Every line is in it twice: as recorded (drawn faintly), and smoothed. */
+  /** Return uPlot's data. Every line is in it twice: as recorded (drawn faintly), and smoothed. A logarithmic axis has
+   * no place for values that are not positive; the axis on the right is always linear. */
   table() {
-    const positive = (ys) => (this.log ? ys.map((y) => (y > 0 ? y : null)) : ys);
+    const drawn = (line, ys) => (this.log && !line.right ? ys.map((y) => (y > 0 ? y : null)) : ys);
     const noisy = this.runs === 1;
     return uPlot.join(
       this.lines.map((line) => [
         line.xs,
-        noisy && !line.measured ? positive(line.raw) : line.xs.map(() => null),
-        positive(line.ys),
+        noisy && !line.measured ? drawn(line, line.raw) : line.xs.map(() => null),
+        drawn(line, line.ys),
       ]),
     );
   }
@@ -117,7 +119,7 @@ export class Chart {
   /** Return the range of the vertical axis: 0 to 1 for shares; otherwise from 0, unless the values lie far above, and
    * high enough to show the recipe's limits. */
   heights(low, high) {
-    if (low === null) return [0, 1];
+    if (low === null) return this.log ? [0.1, 1] : [0, 1]; // on a logarithmic axis, ticks from 0 never end
     const top = Math.max(high, ...this.bounds.map((bound) => bound.value));
     if (this.log) return [low / 1.2, top * 1.2];
     if (this.share) return [0, 1];
@@ -164,12 +166,12 @@ export class Chart {
   /** Show in the legend the values at `index`, or the newest values if it is null. */
   tellValues(index) {
     const outputs = this.legend.querySelectorAll("output");
-    const [xs, ...ys] = this.plot.data;
+    const [xs] = this.plot.data;
     const at = index ?? xs.length - 1;
     const told = this.lines.map((line, nth) =>
       line.measured
         ? measured(line, index === null ? null : xs[at], NEAR * (this.range[1] - this.range[0]))
-        : number(nearest(ys[2 * nth + 1], at), this.share || line.right),
+        : number(nearest(this.smoothed[nth], at), this.share || line.right),
     );
     told.forEach((text, nth) => (outputs[nth].textContent = text));
     this.whereabouts.textContent = index === null ? "" : `at ${place(xs[at], this.axis)}`;

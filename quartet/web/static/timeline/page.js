@@ -10,6 +10,9 @@ const FOLLOW_MS = 2000;
 const REST_MS = 120; // while dragging, the server is asked only after the pointer has rested this long
 const HINT_PIXELS = 330;
 const DENSE = "In rows with many short spans, the height is the share of time of each activity. Zoom in to see each span.";
+const TRUNCATED =
+  "This window has more spans than can be read: the longest of each row are shown, and shares of time are too low. " +
+  "Zoom in to see all of them.";
 
 class Page {
   constructor(board) {
@@ -63,11 +66,10 @@ class Page {
     this.follow?.setAttribute("aria-pressed", "false");
   }
 
+  // Follow the newest record that the server reported: the browser's clock may differ from those of the run.
   tick() {
     if (!this.following || document.hidden) return;
-    const now = Date.now() / 1000;
-    this.stretch.reaches(this.stretch.first, Math.max(this.stretch.last, now));
-    this.show({ start: now - this.stretch.seconds, now: true });
+    this.show({ start: this.stretch.last - this.stretch.seconds, now: true });
   }
 
   show({ start = this.stretch.start, seconds = this.stretch.seconds, now = false } = {}) {
@@ -96,14 +98,19 @@ class Page {
       if (number !== this.asked) return;
       this.data = fresh;
       if (fresh.extent) this.stretch.reaches(...fresh.extent);
-      if (fresh.rows.some((row) => row.density.length)) note.textContent = DENSE;
-      else note.textContent = fresh.rows.length ? this.help : "Nothing was recorded in this window.";
+      note.textContent = this.noteOn(fresh);
     } catch (error) {
       if (number !== this.asked) return;
       note.textContent = `This window cannot be read: ${error.message}.`;
     }
     this.picture.paint(this.data);
     this.find("shares").replaceChildren(...shareSections(this.data.shares));
+  }
+
+  noteOn({ truncated, rows }) {
+    if (!rows.length) return "Nothing was recorded in this window.";
+    const limits = [truncated && TRUNCATED, rows.some((row) => row.density.length) && DENSE];
+    return limits.filter(Boolean).join(" ") || this.help;
   }
 
   zoom(factor, time = this.stretch.start + this.stretch.seconds / 2) {
