@@ -127,6 +127,15 @@ def test_arguments_of_the_template_are_in_every_rendering_and_replace_earlier_on
     assert render(["hello"], tokenizer)[-4:] == ids_of('a "b"3')[-4:]
 
 
+def test_answers_of_a_chat_need_no_thought_where_the_template_closes_it():
+    tokenizer = make_tokenizer(QUIET)
+    set_template_arguments(tokenizer, {"enable_thinking": False})
+    renderer = Renderer(tokenizer)
+    (one,) = exchanges(Chat([Message("user", "2+2"), Message("assistant", "4")]), renderer)
+    assert renderer.decode(one.prompt_ids).endswith("<think>\n\n</think>\n\n")
+    assert renderer.decode(one.response_ids) == "4"
+
+
 def test_separators_of_several_tokens():
     """ChatML: the end token is sampled, the line break after it belongs to the prompt."""
     tokenizer = make_tokenizer(CHATML)
