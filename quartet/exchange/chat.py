@@ -73,7 +73,7 @@ class ChatWriter:
             line = ChatLine(
                 messages=messages,
                 unlearned=list(range(first_learned if whole else answers - 1)),
-                tools=turns[turn].observation.tools or None,
+                tools=self._loop.tools(turns, turn) or None,
                 env=task.env,
                 family=task.family,
                 seed=task.seed,
