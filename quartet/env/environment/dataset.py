@@ -24,7 +24,6 @@ from quartet.types import Task
 
 EXAMPLE = recipes_folder() / "dataset_math" / "problems.jsonl"
 """Data set of a first recipe."""
-LOOP_ADVICE = 'set rollout.loop = "append", which continues the conversation'
 ALL = "rows"
 """The only family of a data set without `family_column`."""
 
@@ -88,8 +87,8 @@ class Dataset(Environment):
                 f"rows are held out for seeds from {FIRST_HELD_OUT_SEED:,} on, but evaluation.first_seed is lower",
                 f"leave it at {FIRST_HELD_OUT_SEED:,} or above",
             )
-        if settings.tries > 1 and recipe.rollout.loop.name == "latest":
-            raise ConfigError("env.tries is above 1, but the loop latest does not show the question again", LOOP_ADVICE)
+        if settings.tries > 1:
+            refuse_latest(recipe, "earlier answers, but env.tries is above 1")
         if recipe.rollout.max_turns < settings.tries:
             raise ConfigError(
                 f"env.tries = {settings.tries}, but rollout.max_turns = {recipe.rollout.max_turns}", "raise the latter"
@@ -158,3 +157,11 @@ def _by_family(rows: list[Row], column: str) -> dict[str, list[Row]]:
             raise ConfigError(f"a row lacks env.family_column = {column!r}", f"columns: {', '.join(sorted(row))}")
         families[str(row[column])].append(row)
     return families
+
+
+def refuse_latest(recipe: Recipe, lost: str) -> None:
+    """Raise `ConfigError` if the recipe's loop or history is `latest`, whose prompts lack `lost`."""
+    if recipe.rollout.loop.name == "latest":
+        raise ConfigError(f"the loop latest does not show {lost}", 'set rollout.loop = "append"')
+    if recipe.rollout.history.name == "latest":
+        raise ConfigError(f"the history latest does not show {lost}", 'set rollout.history = "all"')

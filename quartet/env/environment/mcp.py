@@ -63,8 +63,7 @@ class Mcp(dataset.Dataset):
         unread, needed = ("env_variables", "command") if settings.url else ("token_variable", "url")
         if getattr(settings, unread):
             raise ConfigError(f"env.{unread} is set, which needs env.{needed}", f"set env.{needed}, or leave it out")
-        if recipe.rollout.loop.name == "latest":
-            raise ConfigError("the loop latest does not show the results of earlier calls", dataset.LOOP_ADVICE)
+        dataset.refuse_latest(recipe, "the results of earlier calls")
         if settings.reward or not settings.reward_tool:
             super().check(settings, recipe)
 
