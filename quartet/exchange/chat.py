@@ -60,10 +60,12 @@ class ChatWriter:
     def write_turns(self, record: TrajectoryRecord, turns: Sequence[Turn], first_learned: int = 0) -> None:
         """Append the lines of these turns, with the task and the outcome of a record.
 
-        Answers before the turn `first_learned` are read and not learned. Guidance is left out, as in training.
+        Answers before the turn `first_learned` are read and not learned. Guidance is left out, as in training, and so
+        are pictures that the policy did not read, since the history `sliding` counts them.
         """
         trajectory, task = record.trajectory, record.trajectory.task
-        turns = [replace(turn, observation=replace(turn.observation, guidance="")) for turn in turns]
+        unread = {"guidance": ""} if any(call.media for call in trajectory.calls) else {"guidance": "", "pictures": []}
+        turns = [replace(turn, observation=replace(turn.observation, **unread)) for turn in turns]
         chats = self._loop.chats(turns) if turns else []
         whole = len(chats) == 1
         for turn, messages in enumerate(chats):
@@ -73,7 +75,7 @@ class ChatWriter:
             line = ChatLine(
                 messages=messages,
                 unlearned=list(range(first_learned if whole else answers - 1)),
-                tools=turns[turn].observation.tools or None,
+                tools=self._loop.tools(turns, turn) or None,
                 env=task.env,
                 family=task.family,
                 seed=task.seed,

@@ -50,10 +50,11 @@ class Journals:
             raise_if_full(error, path)
             raise
 
-    def calls(self, rollout_id: int, attempt: int) -> list[Call]:
-        """Return the calls of all earlier attempts than `attempt`. Of calls with the same key the newest counts."""
+    def calls(self, rollout_id: int, attempt: int, after: int = 0) -> list[Call]:
+        """Return the calls of the attempts between `after` and `attempt`, without these two. Of calls with the same key
+        the newest counts."""
         newest: dict[tuple[str, str], Call] = {}
-        for earlier in range(1, attempt):
+        for earlier in range(after + 1, attempt):
             newest |= {(call.policy, call.key): call for call in _read(self._path(rollout_id, earlier))}
         return list(newest.values())
 

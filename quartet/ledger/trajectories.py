@@ -134,25 +134,33 @@ class Trajectories:
         return _OUTCOMES[kind]
 
     def load_beginning(self, lease: RolloutLease) -> Beginning:
-        """Return the calls and the state with which an attempt begins. These are the calls of a recalled attempt, and
-        those in the journals of attempts that left no trajectory. A child begins with the calls that it shares with its
-        parent and, if it was stored, with the state of the parent's environment.
+        """Return the calls and the state with which an attempt begins. These are the calls of the last recalled
+        attempt, and those in the journals of later attempts, which left no trajectory. A child begins with the calls
+        that it shares with its parent and, if it was stored, with the state of the parent's environment.
 
         If the record of the recalled attempt is damaged, an event is recorded, and its forks are cancelled because this
         attempt samples other calls. Raises `DamagedBlobError` if what a child shares is lost.
         """
-        beginning = self._recalled(lease, load_shared(self._db.store.blobs, lease))
-        journaled = self._journals.calls(lease.rollout_id, lease.attempt)
+        beginning, recalled = self._recalled(lease, load_shared(self._db.store.blobs, lease))
+        journaled = self._journals.calls(lease.rollout_id, lease.attempt, after=recalled)
         return structs.replace(beginning, calls=[*beginning.calls, *journaled])
 
-    def _recalled(self, lease: RolloutLease, shared: Beginning) -> Beginning:
-        """Return the beginning with the calls of the recalled attempt, if there was one."""
+    def _recalled(self, lease: RolloutLease, shared: Beginning) -> tuple[Beginning, int]:
+        """Return the beginning with the calls of the last recalled attempt, and the number of that attempt; `shared`
+        and 0 if there is none or its record is damaged."""
+        if not lease.partial:
+            return shared, 0
         try:
-            return structs.replace(shared, calls=self._db.store.load(lease.partial).calls) if lease.partial else shared
+            calls = self._db.store.load(lease.partial).calls
         except DamagedBlobError as error:
             self._db.event("partial_damaged", rollout_id=lease.rollout_id, error=error.what)
             self._forks.cancel(lease)
-            return shared
+            return shared, 0
+        of_rollout = (trajectories.c.group_id == lease.group_id, trajectories.c.rollout_id == lease.rollout_id)
+        recalled = (*of_rollout, trajectories.c.kind == TrajectoryKind.PARTIAL)
+        newest = sa.select(sa.func.max(trajectories.c.attempt)).where(*recalled)
+        with self._db.read() as connection:
+            return structs.replace(shared, calls=calls), connection.execute(newest).scalar_one()
 
     def load_final(self, rollout_id: int, part: str | None = None) -> Trajectory | None:
         """Return the policy's final trajectory of a rollout, without pictures; None if there is none.

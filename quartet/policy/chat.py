@@ -37,9 +37,9 @@ def exchanges(chat: Chat, renderer: Renderer) -> Iterator[Exchange]:
     """Yield each answer of the chat, with the token ids that a rollout would have recorded.
 
     Raise `ValueError` for an unknown role, unless messages precede every answer and an answer ends the chat, and for an
-    answer without the end of the thought that the chat template opens.
+    answer without the end of the thought that the chat template leaves open.
     """
-    thought_end = renderer.opening_of_thought.strip().replace("<", "</", 1)
+    thought_end = _end_of_thought(renderer.opening_of_thought)
     read: list[Message] = []
     prompt: Prompt | None = None
     response: list[int] = []
@@ -70,6 +70,17 @@ def read_messages(path: Path) -> list[Message]:
             raise ConfigError(f"{path}:{number}: {error}", f"write one chat per line: {FORM}") from error
         messages += chat.messages
     return messages
+
+
+def _end_of_thought(opening: str) -> str:
+    """Return the tag that ends the thought, or an empty text if the opening leaves no thought open.
+
+    >>> _end_of_thought("<think>\\n"), _end_of_thought("<think>\\n\\n</think>\\n\\n")
+    ('</think>', '')
+    """
+    _, found, after = opening.rpartition("<")
+    name = after.partition(">")[0]
+    return f"</{name}>" if found and not name.startswith("/") else ""
 
 
 def _check_roles(roles: Sequence[str]) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _MARK = "quartet-message-{}-content"
 """Placeholder for the content of a message while the template is rendered; no template contains it."""
 _MARKS = re.compile(_MARK.format(r"(\d+)"))
+_RESPONSE = _MARK.format("response")
+"""Placeholder for the response that ends the earlier conversation, in the same way."""
 
 
 class ChatTemplate:
@@ -72,11 +74,8 @@ class ChatTemplate:
         """
         self._refuse_special_tokens(messages, tools)
         marked = [msgspec.structs.replace(one, content=_MARK.format(place)) for place, one in enumerate(messages)]
-        whole = self.text([*before, *marked], tools)
-        opening = self.before_response(before, whole) + before[-1].content if before else ""
-        if not whole.startswith(opening):
-            raise ConfigError("the chat template is not append-only: later messages change earlier ones", ADVICE)
-        pieces = _MARKS.split(whole.removeprefix(opening))  # template, number of a message, template, ...
+        added = self._after_response(before, marked, tools) if before else self.text(marked, tools)
+        pieces = _MARKS.split(added)  # template, number of a message, template, ...
         if sorted(pieces[1::2], key=int) != [str(place) for place in range(len(messages))]:
             roles = ", ".join(message.role for message in messages)
             raise ConfigError(
@@ -88,6 +87,21 @@ class ChatTemplate:
         for place, piece in enumerate(pieces):
             found += contents[int(piece)] if place % 2 else Prompt(self.tokens(piece, special=True))
         return found
+
+    def _after_response(self, before: Sequence[Message], messages: Sequence[Message], tools: Sequence[Tool]) -> str:
+        """Return what the template writes after the response that ends `before`, with `messages` after that.
+
+        A template may begin this response with an empty thought, as Qwen3.5's does in every response after the last
+        message of a user. That is left out, since a response is kept as it was sampled. Raise `ConfigError` if the text
+        before it changes, or if the response does not appear exactly once.
+        """
+        *asked, response = before
+        earlier = self.text(asked).rpartition(asked[-1].content)[0]
+        whole = self.text([*asked, msgspec.structs.replace(response, content=_RESPONSE), *messages], tools)
+        opening, found, added = whole.partition(_RESPONSE)
+        if not found or _RESPONSE in added or not opening.startswith(earlier + asked[-1].content):
+            raise ConfigError("the chat template is not append-only: later messages change earlier ones", ADVICE)
+        return added
 
     def before_response(self, exchange: Sequence[Message], whole: str) -> str:
         """Return the text before the response that ends `exchange`, as it stands at the beginning of `whole`, the text

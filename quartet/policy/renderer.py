@@ -163,6 +163,11 @@ class Renderer:
         media = [replace(one, offset=one.offset - removed) for one in prompt.media[count:]]
         return Prompt([*ids, *prompt.ids[end:]], media, prompt.pictures)
 
+    @property
+    def shows_pictures(self) -> bool:
+        """True if prompts show pictures, False for a policy that reads only text."""
+        return self._pictures is not None
+
     def _asked(self, text: str) -> Prompt:
         """Return the ids of a user's text and of the template's text between this and the response."""
         return Prompt([*self._chat.tokens(text), *self._generation_ids])

@@ -301,7 +301,12 @@ def test_prompts_are_templates_or_messages():
         ({"reward": {"name": "exact_match", "timeout_seconds": 30}}, {}, r"raise env\.step_timeout_seconds"),
         ({"answer": "(a"}, {}, "is not a regular expression"),
         ({"tries": 3}, {"rollout": {"max_turns": 2, "loop": "append"}}, r"env\.tries = 3"),
-        ({"tries": 3}, {}, "the loop latest does not show the question again"),
+        ({"tries": 3}, {}, "the loop latest does not show earlier answers"),
+        (
+            {"tries": 3},
+            {"rollout": {"max_turns": 3, "loop": "screens", "history": "latest"}},
+            "the history latest does not show earlier answers",
+        ),
         ({}, {"evaluation": {"first_seed": 1000}}, r"evaluation\.first_seed is lower"),
     ],
 )

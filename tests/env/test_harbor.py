@@ -411,6 +411,8 @@ def test_a_recipe_that_cannot_work_is_refused():
     data = {"name": "t", "model": {"path": "."}, "env": {"name": "harbor", "tasks": str(TASKS)}}
     with pytest.raises(ConfigError, match="does not show the results"):
         parse_recipe(data, source="test")
+    with pytest.raises(ConfigError, match="the history latest does not show the results"):
+        parse_recipe({**data, "rollout": {"loop": "screens", "history": "latest"}}, source="test")
     with pytest.raises(ConfigError, match="commands and tests may take 70 s"):
         parse_recipe({**data, "rollout": {"loop": "append"}}, source="test")
     longer = {**data["env"], "step_timeout_seconds": 120.0}

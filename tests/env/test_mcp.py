@@ -154,6 +154,14 @@ def test_a_variable_that_is_not_set_ends_the_run_at_its_start(settings, named, d
         make_pool(config.Env(name="mcp", data=data, reward="exact_match", **settings))
 
 
+def test_prompts_that_lack_results_are_refused(data):
+    recipe = {"name": "x", "model": {"path": "."}}
+    env = {"name": "mcp", "data": data, "reward": "exact_match", "url": "http://x"}
+    for rollout in ({"loop": "latest"}, {"loop": "screens", "history": "latest"}):
+        with pytest.raises(ConfigError, match="latest does not show the results"):
+            parse_recipe({**recipe, "env": env, "rollout": rollout}, "test")
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -122,6 +122,13 @@ async def test_a_policy_as_user_hears_its_instructions_once_and_only_what_the_ag
     assert (await session.step(f"Thanks. {STOP}")).terminated
 
 
+def test_prompts_that_lack_the_dialogue_are_refused():
+    recipe = {"name": "x", "model": {"path": "."}, "env": {"name": "retail"}}
+    for rollout in ({"loop": "latest"}, {"loop": "screens", "history": "latest"}):
+        with pytest.raises(Exception, match="latest does not show the dialogue"):
+            parse_recipe(recipe | {"rollout": rollout}, "test")
+
+
 def test_a_policy_as_user_needs_the_loop_dialogue_and_a_policy():
     recipe = {"name": "x", "model": {"path": "."}, "env": {"name": "retail", "user": "policy"}}
     with pytest.raises(Exception, match="needs the loop 'dialogue'"):

@@ -185,13 +185,16 @@ async def test_the_examples_of_the_instructions_are_calls_that_work():
     assert "SELECT age" in tokenizer.decode(Renderer(tokenizer, opening=shown).start("Go."))
 
 
-def recipe(loop: str = "append") -> Recipe:
-    data = {"name": "t", "model": {"path": "."}, "env": {"name": "tools"}, "rollout": {"loop": loop}}
+def recipe(loop: str = "append", history: str = "all") -> Recipe:
+    rollout = {"loop": loop, "history": history}
+    data = {"name": "t", "model": {"path": "."}, "env": {"name": "tools"}, "rollout": rollout}
     return parse_recipe(data, source="test")
 
 
-def test_a_loop_that_forgets_the_question_is_refused_and_the_commands_use_another_one():
-    with pytest.raises(ConfigError, match="does not show the question"):
+def test_a_loop_that_forgets_results_is_refused_and_the_commands_use_another_one():
+    with pytest.raises(ConfigError, match="the loop latest does not show the results"):
         recipe(loop="latest")
+    with pytest.raises(ConfigError, match="the history latest does not show the results"):
+        recipe(loop="screens", history="latest")
     done = quartet("env", "check", "tools", "--check", "declaration")
     assert done.returncode == 0, done.stderr

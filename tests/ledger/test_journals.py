@@ -51,6 +51,19 @@ def test_the_calls_of_the_journal_follow_those_of_a_recalled_attempt(ledger, lea
     assert ledger.trajectories.load_beginning(last).calls == [first, second]
 
 
+def test_a_recalled_call_is_newer_than_that_of_the_journal_before_it(ledger, leases):
+    first, second = conversation()
+    ledger.journals.append(leases[0], first)
+    ledger.journals.append(leases[0], second)
+    ledger.rollouts.release(leases[0])
+    (again,) = ledger.rollouts.claim("w", 1, 60)
+    diverged = replace(first, prompt_ids=[5])
+    partial = replace(trajectory(again.task, status=Status.CANCELLED), calls=[diverged])
+    ledger.trajectories.recycle(again, partial, 3)
+    (last,) = ledger.rollouts.claim("w", 1, 60)
+    assert ledger.trajectories.load_beginning(last).calls == [diverged]
+
+
 def test_journals_of_finished_rollouts_are_deleted(ledger, leases):
     assert ledger.journals.drop_finished() == 0
     for lease in leases:

@@ -90,6 +90,39 @@ def test_a_template_may_open_a_thought_before_each_response_and_leave_it_out_of_
     assert third.ids[: len(second)] == second and renderer.decode(third.ids).split()[-2:] == ["so?", "<think>"]
 
 
+EMPTY_THOUGHT = "{% if m['role'] == 'assistant' and WHERE %}<think>\n\n</think>\n\n{% endif %}{{ m['content'] }}"
+LAST_QUESTION = (
+    "{% set ns = namespace() %}"
+    "{% for m in messages %}{% if m['role'] == 'user' %}{% set ns.asked = loop.index0 %}{% endif %}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("begin", "where", "opened"),
+    [
+        (LAST_QUESTION, "loop.index0 > ns.asked", "<think>\n"),
+        ("", "loop.last", ""),
+    ],
+    ids=["after the last question, as Qwen3.5", "at the end, as Qwen3"],
+)
+def test_an_empty_thought_that_the_template_writes_into_a_response_is_left_out(begin, where, opened):
+    template = (THINKING if opened else CHATML).replace("{{ m['content'] }}", EMPTY_THOUGHT.replace("WHERE", where))
+    tokenizer = make_tokenizer(begin + template)
+    renderer = Renderer(tokenizer)
+    asked = [Message("user", "How warm is it?"), Message("assistant", "call weather")]
+    assert "<think>\n\n</think>\n\ncall" in tokenizer.apply_chat_template(msgspec.to_builtins(asked), tokenize=False)
+    start = Prompt(renderer.start("How warm is it?"))
+    said = [*ids_of("call weather"), END]
+    for messages, shown in {
+        (): "",
+        (Message("tool", "12 degrees"),): "<|tool|>\n12 degrees<|end|>\n",
+        (Message("tool", "12"), Message("tool", "rain")): "<|tool|>\n12<|end|>\n<|tool|>\nrain<|end|>\n",
+    }.items():
+        grown = renderer.extend_chat(start, said, messages).ids
+        assert grown[: len(start.ids) + len(said)] == start.ids + said
+        assert tokenizer.decode(grown[len(start.ids) + len(said) :]) == f"\n{shown}<|assistant|>\n{opened}"
+
+
 def test_answers_of_a_chat_continue_and_end_the_thought_that_the_template_opens():
     renderer = Renderer(make_tokenizer(THINKING))
     for answer in ("<think>\neasy</think>4", "easy</think>4"):  # the second as a rollout records it
@@ -125,6 +158,15 @@ def test_arguments_of_the_template_are_in_every_rendering_and_replace_earlier_on
     assert [renderer.decode(ids).endswith("</think>\n\n") for ids in (first, second)] == [True, True]
     tokenizer.chat_template += "{{ style }}{{ depth + 1 }}"
     assert render(["hello"], tokenizer)[-4:] == ids_of('a "b"3')[-4:]
+
+
+def test_answers_of_a_chat_need_no_thought_where_the_template_closes_it():
+    tokenizer = make_tokenizer(QUIET)
+    set_template_arguments(tokenizer, {"enable_thinking": False})
+    renderer = Renderer(tokenizer)
+    (one,) = exchanges(Chat([Message("user", "2+2"), Message("assistant", "4")]), renderer)
+    assert renderer.decode(one.prompt_ids).endswith("<think>\n\n</think>\n\n")
+    assert renderer.decode(one.response_ids) == "4"
 
 
 def test_separators_of_several_tokens():
@@ -247,6 +289,10 @@ NO_TOOLS = "{% if m['role'] == 'tool' %}{{ raise_exception('no tools') }}{% endi
             "rejects messages with the roles user, assistant, tool, user",
         ),
         ("{% if messages | length == 4 %}x{% endif %}" + CHATML, "append-only"),
+        (
+            CHATML.replace("{{ m['content'] }}", "{{ m['content'] * (2 if messages | length == 4 else 1) }}"),
+            "append-only",
+        ),
     ],
 )
 def test_a_template_that_cannot_show_the_messages_is_refused(template, problem):

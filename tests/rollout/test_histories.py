@@ -1,8 +1,10 @@
 """Histories: which pictures a prompt shows, where branches begin, and that no token is made twice."""
 
+from io import BytesIO
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -11,6 +13,8 @@ from test_rollout_pictures import square
 
 from quartet import config
 from quartet.errors import ConfigError
+from quartet.exchange.chat import ChatLine, ChatWriter
+from quartet.exchange.record import Provenance, TrajectoryRecord
 from quartet.ledger.soundness import find_flaw
 from quartet.policy.load import LoadedPolicy
 from quartet.policy.make_vision import make_vision_policy
@@ -19,7 +23,7 @@ from quartet.recipe.file import parse_recipe
 from quartet.registry import build
 from quartet.rollout.client import ModelClient
 from quartet.rollout.loop.base import Limits
-from quartet.types import Call, Message, Observation, Picture, Sampling, StepResult, Task, Trajectory
+from quartet.types import Call, Message, Observation, Picture, Purpose, Sampling, StepResult, Task, Trajectory
 
 TASK = Task(env="slides", family="x", seed=0)
 TURNS = 13
@@ -59,11 +63,19 @@ class RuledSlides(Slides):
 
 
 async def play(
-    policy: LoadedPolicy, history: str, *, env: type[Slides] = Slides, loop: str = "screens", **own: Any
+    policy: LoadedPolicy,
+    history: str,
+    *,
+    env: type[Slides] = Slides,
+    loop: str = "screens",
+    blind: bool = False,
+    **own: Any,
 ) -> Trajectory:
+    """Return a rollout; a `blind` policy reads the texts only."""
     tokenizer: Any = policy.tokenizer
     engine = ScriptedEngine(tokenizer, lambda request, index: f"blue {index}")
-    model = ModelClient(engine, Renderer(tokenizer, policy.pictures), sampling=Sampling(), conversation="w/1.1")
+    renderer = Renderer(tokenizer, None if blind else policy.pictures)
+    model = ModelClient(engine, renderer, sampling=Sampling(), conversation="w/1.1")
     part = build(config.Loop(name=loop), build(config.History(name=history, **own)))
     limits = Limits(max_turns=TURNS, max_tokens=8, timeout_seconds=30.0)
     (trajectory,) = await part.run(TASK, env(), {"main": model}, limits)
@@ -207,6 +219,23 @@ async def test_the_chats_of_histories_with_one_branch_per_turn_are_what_the_poli
         assert renderer.start_chat(chat[:-1]).ids + renderer.response(chat[-1].content) == without_pictures(
             call, policy
         )
+
+
+async def test_a_policy_that_reads_no_pictures_keeps_the_texts_beside_them(policy):
+    """The exported chats have the same texts."""
+    own = {"pictures": 2, "texts": 3}
+    trajectory = await play(policy, "sliding", blind=True, **own)
+    asked = [policy.tokenizer.decode(call.prompt_ids).count("Which colour?") for call in trajectory.calls]
+    assert asked == [1, 2, 3, *[4] * (TURNS - 3)]
+    file = BytesIO()
+    provenance = Provenance(run="x", purpose=Purpose.TRAIN, rollout_id=1, group_id=1, attempt=1, created_at=0.0)
+    record = TrajectoryRecord.of(trajectory, provenance, fingerprint=None)
+    ChatWriter(file, recipe(loop="screens", history={"name": "sliding", **own})).write(record)
+    chats = [msgspec.json.decode(line, type=ChatLine) for line in file.getvalue().splitlines()]
+    renderer = Renderer(policy.tokenizer)
+    assert [renderer.start_chat(chat.messages[:-1]).ids for chat in chats] == [
+        call.prompt_ids for call in trajectory.calls
+    ]
 
 
 async def test_rollouts_with_summaries_are_no_chats(policy):

@@ -187,8 +187,8 @@ ASKED = "oven<|user|>system:You are a cook.<|end|><|user|>user:Bake.<|end|><|use
         ("append", ASKED + "oven()<|end|><|user|>tool:oven(): hot<|end|><|user|>assistant:"),
         (
             "latest",
-            "<|user|>system:You are a cook.<|end|><|user|>tool:oven(): hot<|end|><|user|>user:did oven()<|end|>"
-            "<|user|>assistant:",
+            ASKED.replace("<|user|>assistant:", "<|user|>tool:oven(): hot<|end|><|user|>user:did oven()<|end|>")
+            + "<|user|>assistant:",
         ),
     ],
 )
@@ -201,11 +201,20 @@ async def test_an_environment_may_speak_in_messages_and_offer_tools(loop, second
     part = build(Loop(name=loop))
     (whole,) = await part.run(task, Kitchen(), {"main": model}, LIMITS)
     assert [engine.prompt(index) for index in range(2)] == [ASKED, second]
-    chats = [
-        Chat(messages, whole.turns[turn].observation.tools) for turn, messages in enumerate(part.chats(whole.turns))
-    ]
+    chats = [Chat(messages, part.tools(whole.turns, number)) for number, messages in enumerate(part.chats(whole.turns))]
     rendered = [one.prompt_ids for chat in chats for one in exchanges(chat, renderer)]
     assert rendered == [call.prompt_ids for call in whole.calls], "a chat trains what the rollout read"
+
+
+async def test_a_summary_follows_the_task_and_the_tools_of_messages():
+    tokenizer = make_tokenizer(MESSAGES)
+    script = ["oven()", "It is hot.", "serve"]
+    engine = ScriptedEngine(tokenizer, lambda request, index: script[index])
+    model = ModelClient(engine, Renderer(tokenizer), sampling=Sampling(), conversation="c")
+    part = build(Loop(name="screens"), build(config.History(name="summary", every=1, request="Sum up.")))
+    await part.run(Task(env="kitchen", family="bread", seed=0), Kitchen(), {"main": model}, LIMITS)
+    begun = ASKED.replace("Bake.", "Bake.\nSum up.")
+    assert engine.prompt(2) == f"{begun}It is hot.<|end|><|user|>tool:oven(): hot<|end|><|user|>assistant:"
 
 
 async def test_done_ends_the_episode_with_the_reward_as_it_is():

@@ -16,6 +16,7 @@ from quartet.env.dataset.answers import known_extractor
 from quartet.env.dataset.prompt import DEFAULT, Prompts
 from quartet.env.dataset.rows import FIRST_HELD_OUT_SEED, Row, Rows, drawn, read_rows
 from quartet.env.dataset.session import DatasetPool, DatasetSession
+from quartet.env.earlier_turns import require_earlier_turns
 from quartet.env.scoring.scorer import Scorer
 from quartet.errors import ConfigError, nearest
 from quartet.registry import find, names, own_settings
@@ -24,7 +25,6 @@ from quartet.types import Task
 
 EXAMPLE = recipes_folder() / "dataset_math" / "problems.jsonl"
 """Data set of a first recipe."""
-LOOP_ADVICE = 'set rollout.loop = "append", which continues the conversation'
 ALL = "rows"
 """The only family of a data set without `family_column`."""
 
@@ -88,8 +88,8 @@ class Dataset(Environment):
                 f"rows are held out for seeds from {FIRST_HELD_OUT_SEED:,} on, but evaluation.first_seed is lower",
                 f"leave it at {FIRST_HELD_OUT_SEED:,} or above",
             )
-        if settings.tries > 1 and recipe.rollout.loop.name == "latest":
-            raise ConfigError("env.tries is above 1, but the loop latest does not show the question again", LOOP_ADVICE)
+        if settings.tries > 1:
+            require_earlier_turns(recipe, "earlier answers, but env.tries is above 1")
         if recipe.rollout.max_turns < settings.tries:
             raise ConfigError(
                 f"env.tries = {settings.tries}, but rollout.max_turns = {recipe.rollout.max_turns}", "raise the latter"

@@ -10,7 +10,7 @@ from quartet.config.section import Fraction, LocalPath, Positive, PositiveFloat,
 from quartet.env.base import Env, Environment, EnvPool, Expert, in_order
 from quartet.env.confinement import require_bubblewrap
 from quartet.env.dataset.rows import FIRST_HELD_OUT_SEED, drawn
-from quartet.env.environment.dataset import LOOP_ADVICE
+from quartet.env.earlier_turns import require_earlier_turns
 from quartet.env.environment.tools import write_call
 from quartet.env.harbor.collection import Collection, collect
 from quartet.env.harbor.images import Images
@@ -77,8 +77,7 @@ class Harbor(Environment):
 
     @classmethod
     def check(cls, settings: Any, recipe: Recipe) -> None:
-        if recipe.rollout.loop.name == "latest":
-            raise ConfigError("the loop latest does not show the results of earlier commands", LOOP_ADVICE)
+        require_earlier_turns(recipe, "the results of earlier commands")
         longest = settings.command_timeout_seconds + settings.test_timeout_seconds
         if longest >= recipe.env.step_timeout_seconds:
             raise ConfigError(

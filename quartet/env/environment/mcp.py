@@ -8,6 +8,7 @@ from quartet.config import Recipe
 from quartet.config.section import Positive
 from quartet.env.base import Env, EnvPool
 from quartet.env.dataset.session import DatasetSession
+from quartet.env.earlier_turns import require_earlier_turns
 from quartet.env.environment import dataset
 from quartet.env.tools.mcp_server import EXTRA, McpServer
 from quartet.env.tools.session import ToolSession
@@ -63,8 +64,7 @@ class Mcp(dataset.Dataset):
         unread, needed = ("env_variables", "command") if settings.url else ("token_variable", "url")
         if getattr(settings, unread):
             raise ConfigError(f"env.{unread} is set, which needs env.{needed}", f"set env.{needed}, or leave it out")
-        if recipe.rollout.loop.name == "latest":
-            raise ConfigError("the loop latest does not show the results of earlier calls", dataset.LOOP_ADVICE)
+        require_earlier_turns(recipe, "the results of earlier calls")
         if settings.reward or not settings.reward_tool:
             super().check(settings, recipe)
 

@@ -6,7 +6,7 @@ from quartet.actions.taken import canonical
 from quartet.config import Recipe
 from quartet.config.section import Section
 from quartet.env.base import Env, Environment, Expert, in_order
-from quartet.env.environment.dataset import LOOP_ADVICE
+from quartet.env.earlier_turns import require_earlier_turns
 from quartet.env.retail.session import RetailSession
 from quartet.env.retail.tasks import FAMILIES, scenario_of
 from quartet.errors import ConfigError
@@ -38,8 +38,7 @@ class Retail(Environment):
                 f"env.user is {settings.user!r} and rollout.loop is {loop!r}",
                 "a policy as user needs the loop 'dialogue', and a script any other",
             )
-        if loop == "latest":
-            raise ConfigError("the loop latest does not show the dialogue so far", LOOP_ADVICE)
+        require_earlier_turns(recipe, "the dialogue so far")
 
     @property
     def chat_instructions(self) -> str:

@@ -9,11 +9,11 @@ from quartet.actions.malformed_call import refused_call
 from quartet.actions.taken import canonical
 from quartet.config import Recipe
 from quartet.env.base import Env, Environment, Expert, in_order
-from quartet.env.environment.dataset import LOOP_ADVICE
+from quartet.env.earlier_turns import require_earlier_turns
 from quartet.env.rewards.number import value_of
 from quartet.env.tools.problems import FAMILIES, problem_of, solve
 from quartet.env.tools.toolbox import TOOLS, Toolbox, ToolError
-from quartet.errors import ConfigError, EnvError
+from quartet.errors import EnvError
 from quartet.types import (
     Action,
     Done,
@@ -81,8 +81,7 @@ sql(query) on the table people(name, age, city)"""
 
     @classmethod
     def check(cls, settings: Any, recipe: Recipe) -> None:
-        if recipe.rollout.loop.name == "latest":
-            raise ConfigError("the loop latest does not show the question and earlier results", LOOP_ADVICE)
+        require_earlier_turns(recipe, "the results of earlier calls")
 
     def families(self) -> list[str]:
         return list(FAMILIES)

@@ -48,14 +48,21 @@ class History(Part):
         ]
 
 
-def reopened(turns: Sequence[Turn], messages: Sequence[Message]) -> list[Message]:
+def reopened(turns: Sequence[Turn], messages: Sequence[Message], goal: str) -> list[Message]:
     """Return the messages of a new conversation: the system's messages of the first turn, then `messages`.
 
-    Environments send these messages only at a reset. Messages with one of the system are complete.
+    Without a `goal`, the first turn's other messages are repeated, too, since they state the task. Environments send
+    all of these only at a reset. Messages with one of the system are complete.
     """
     if not turns or any(message.role == "system" for message in messages):
         return list(messages)
-    return [*(message for message in turns[0].observation.messages if message.role == "system"), *messages]
+    first = turns[0].observation.messages
+    return [*(message for message in first if message.role == "system" or not goal), *messages]
+
+
+def first_observation(turns: Sequence[Turn], observation: Observation) -> Observation:
+    """Return the observation of the reset. Its tools are those of the episode. `observation` is the newest one."""
+    return turns[0].observation if turns else observation
 
 
 def with_newest_pictures(episode: Episode, prompt: Prompt, observation: Observation, count: int) -> Prompt:

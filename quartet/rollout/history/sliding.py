@@ -33,7 +33,10 @@ class SlidingHistory(History):
             prompt = appended(episode, observation)
             return with_newest_pictures(episode, prompt, observation, self.settings.pictures)
         renderer, turns, calls = episode.model.renderer, episode.turns, episode.model.calls
-        first, kept = self._kept([*(turn.observation for turn in turns), observation], self.settings.texts)
+        observations = [*(turn.observation for turn in turns), observation]
+        if not renderer.shows_pictures:
+            observations = [replace(one, pictures=[]) for one in observations]
+        first, kept = self._kept(observations, self.settings.texts)
         prompt = renderer.start_chat(turn_messages(first, []), first.tools, first.pictures)
         for turn, following in kept:
             messages, pictures = (turn_messages(following, []), following.pictures) if following else ([], [])

@@ -2,7 +2,7 @@
 
 from quartet.policy.prompt import turn_messages
 from quartet.rollout.episode import Episode
-from quartet.rollout.history.base import History, appended
+from quartet.rollout.history.base import History, appended, first_observation
 from quartet.types import Message, Observation, Prompt
 
 
@@ -18,6 +18,6 @@ class TemplateHistory(History):
             for turn in episode.turns
             for message in (*turn_messages(turn.observation, []), Message("assistant", turn.response))
         ]
-        first = episode.turns[0].observation if episode.turns else observation
+        tools = first_observation(episode.turns, observation).tools
         whole = [*messages, *turn_messages(observation, [])]
-        return episode.model.renderer.as_template(appended(episode, observation), whole, first.tools)
+        return episode.model.renderer.as_template(appended(episode, observation), whole, tools)

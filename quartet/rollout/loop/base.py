@@ -11,7 +11,7 @@ from quartet.env.base import Env
 from quartet.part import Part
 from quartet.registry import build
 from quartet.rollout.client import ModelClient
-from quartet.types import Message, Task, Trajectory, Turn
+from quartet.types import Message, Task, Tool, Trajectory, Turn
 
 if TYPE_CHECKING:
     from quartet.rollout.history.base import History
@@ -62,6 +62,10 @@ class AgentLoop(Part):
     @abstractmethod
     def chats(self, turns: Sequence[Turn]) -> list[list[Message]]:
         """Return the messages that the policy read and wrote in these turns, one list per conversation."""
+
+    def tools(self, turns: Sequence[Turn], number: int) -> list[Tool]:
+        """Return the tools of a conversation of `chats`, by its number: those of its turn."""
+        return turns[number].observation.tools
 
 
 def loop_of(recipe: Recipe) -> AgentLoop:

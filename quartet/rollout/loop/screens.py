@@ -7,7 +7,7 @@ from quartet.rollout.client import ModelClient
 from quartet.rollout.episode import Episode
 from quartet.rollout.history.base import History
 from quartet.rollout.loop.base import AgentLoop, Limits, first
-from quartet.types import Message, Task, Trajectory, Turn
+from quartet.types import Message, Task, Tool, Trajectory, Turn
 
 
 class ScreensLoop(AgentLoop):
@@ -22,6 +22,10 @@ class ScreensLoop(AgentLoop):
 
     def chats(self, turns: Sequence[Turn]) -> list[list[Message]]:
         return self._past.chats(turns)
+
+    def tools(self, turns: Sequence[Turn], number: int) -> list[Tool]:
+        """Return the tools of the reset, which all conversations of an episode have."""
+        return turns[0].observation.tools
 
     @property
     def _past(self) -> History:
