@@ -153,8 +153,10 @@ class LateEnv(PlainToTheEnd):
 
 
 async def test_a_constructor_that_blocks_reaches_its_limit_and_its_session_is_closed_once_it_is_made() -> None:
-    pool = SessionPool(LateEnv, 1)
-    host = EnvHost(pool, name="late", capacity=2, token="t", deadlines=Deadlines(start=0.3, release=0.1))
+    late: Any = LateEnv
+    host = EnvHost(
+        SessionPool(late, 1), name="late", capacity=2, token="t", deadlines=Deadlines(start=0.3, release=0.1)
+    )
     await host.start()
     clients = RemoteEnvPool(lambda: [host.url], 2, token="t")
     try:

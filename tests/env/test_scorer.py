@@ -216,7 +216,7 @@ def test_a_computation_has_limits_of_its_own():
 
 
 async def test_a_confined_reward_scores():
-    one = Scorer(Reward(name="exact_match", column="solution"), confined=True)
+    one = Scorer(Reward.model_validate({"name": "exact_match", "column": "solution"}), confined=True)
     try:
         await one.start()
         assert await one.score(case("4")) == {"exact_match": 1.0}
