@@ -3,7 +3,7 @@
 import asyncio
 import json
 import random
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from msgspec.structs import replace
@@ -241,6 +241,23 @@ def test_the_class_of_a_skeleton_hides_no_name_that_it_uses(name):
     session = module[part](None).session()
     seen = asyncio.run(session.reset(Task(env=name, family="houses", seed=1)))
     assert seen.goal and asyncio.run(session.step("click green [2]")).reward == 1.0
+
+
+class Held(Good):
+    """Holds something from its beginning to its end."""
+
+    held: ClassVar[list["Held"]] = []
+
+    def __init__(self) -> None:
+        self.held.append(self)
+
+    async def close(self) -> None:
+        self.held.remove(self)
+
+
+async def test_every_session_that_a_check_makes_is_closed(monkeypatch):
+    await findings(Held, monkeypatch)
+    assert Held.held == []
 
 
 def test_a_failed_check_is_shown_with_its_place_and_fails_the_command(tmp_path):
