@@ -78,7 +78,7 @@ def serving(folder: Path) -> Iterator[tuple[str, list[str]]]:
     asked: list[str] = []
 
     class Handler(SimpleHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             asked.append(self.path)
 
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=folder)) as server:

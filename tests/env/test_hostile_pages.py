@@ -172,11 +172,11 @@ async def test_a_local_file_is_not_shown(pool: MiniWobPool) -> None:
 async def test_a_page_saves_no_file(pool: MiniWobPool, tmp_path: Path) -> None:
     env = await session(pool)
     # The browser itself would save one: the frame of the page may not.
-    allowed = {"behavior": "allow", "downloadPath": str(tmp_path)}
-    await env.browser.connection.browser.call("Browser.setDownloadBehavior", **allowed)
+    browser = env.browser.connection.browser
+    await browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
     assert await play(env, "downloads") == "reward 1"
     assert list(tmp_path.iterdir()) == []
-    await env.browser.connection.browser.call("Browser.setDownloadBehavior", behavior="default")
+    await browser.call("Browser.setDownloadBehavior", behavior="default")
     await pool.release(env, healthy=True)
 
 
