@@ -9,7 +9,10 @@ from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 
 from quartet.env.child_streams import HEADER, OUT_OF_MEMORY
+from quartet.env.confinement import confined_module
 
+BUBBLEWRAP_ID = "1"
+"""Id of the parent of a confined child, in its own numbering: Bubblewrap, which ends with this process."""
 GRACE_SECONDS = 1.0
 """Time in which a process that closed its output may end before it is killed."""
 
@@ -21,10 +24,11 @@ class ChildFailedError(Exception):
 class ChildProcess:
     """Program of this Python in a process group of its own. It answers one frame of bytes at a time."""
 
-    def __init__(self, module: str, max_memory_megabytes: int) -> None:
+    def __init__(self, module: str, max_memory_megabytes: int, *, confined: bool = False) -> None:
         """`module` has a main program that calls `quartet.env.child_streams.converse`. The child limits its memory
-        itself; the limit is given here for the message about it."""
+        itself; the limit is given here for the message about it. A confined child runs under Bubblewrap."""
         self._module, self._max_memory_megabytes = module, max_memory_megabytes
+        self._confined = confined
         self._process: Process | None = None
 
     @property
@@ -35,9 +39,12 @@ class ChildProcess:
     async def start(self) -> None:
         """Start the process, in place of one that ended."""
         await self.end()
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", self._module, str(os.getpid())), stdin=PIPE, stdout=PIPE, start_new_session=True
-        )
+        command = [sys.executable, "-m", self._module]
+        if self._confined:
+            command = confined_module([*command, BUBBLEWRAP_ID], self._max_memory_megabytes << 20)
+        else:
+            command.append(str(os.getpid()))
+        self._process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, start_new_session=True)
 
     async def ask(self, request: bytes, limit_seconds: float, grace_seconds: float = 0.0) -> bytes:
         """Return the answer to a request. Raise `ChildFailedError` if the process ends, or hangs for `grace_seconds`

@@ -18,6 +18,8 @@ ISOLATED = (
     *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--die-with-parent", "--new-session"),
     *("--cap-drop", "ALL"),  # root keeps all capabilities otherwise
 )
+CODE = Path(__file__).parents[1]
+"""Folder of the package `quartet`."""
 KERNEL = tuple(f"/proc/{name}" for name in ("bus", "fs", "irq", "sys", "sysrq-trigger"))
 """Settings of the running kernel, which root could write even without capabilities."""
 
@@ -33,13 +35,33 @@ def confined_python(argv: list[str], folder: Path, temporary_bytes: int) -> list
     It sees Python and its packages, but neither the environment's variables nor other files. `/tmp` and
     `/dev/shm` are its own, with `temporary_bytes` each.
     """
-    python = (sys.base_prefix, sys.prefix)
+    return [*_python(temporary_bytes), "--ro-bind", str(folder), HOME, "--chdir", HOME, *argv]
+
+
+def confined_module(argv: list[str], temporary_bytes: int) -> list[str]:
+    """Return the command that runs `argv`, a module of Quartet, in an empty folder, confined like `confined_python`.
+
+    It also sees the code of Quartet, and the packages of other environments on this program's path.
+    """
+    packages = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    command = [
+        *_python(temporary_bytes),
+        *read_only((*packages, str(CODE))),
+        "--setenv",
+        "PYTHONPATH",
+        str(CODE.parent),
+    ]
+    return [*command, "--setenv", "HOME", HOME, "--dir", HOME, "--chdir", HOME, *argv]
+
+
+def _python(temporary_bytes: int) -> list[str]:
+    """Return the beginning of a command that shows this Python and its packages."""
     command = ["bwrap", *ISOLATED, "--clearenv", "--dev", "/dev", "--proc", "/proc"]
     for place in ("/tmp", "/dev/shm"):
         command += ["--size", str(temporary_bytes), "--tmpfs", place]
+    python = (sys.base_prefix, sys.prefix)
     command += ["--remount-ro", "/dev"]
-    command += read_only((*SYSTEM, "/etc/ld.so.cache", "/etc/alternatives", *KERNEL, *python))
-    return [*command, "--ro-bind", str(folder), HOME, "--chdir", HOME, *argv]
+    return command + read_only((*SYSTEM, "/etc/ld.so.cache", "/etc/alternatives", *KERNEL, *python))
 
 
 @cache

@@ -7,6 +7,7 @@ killed worker does not leak an environment.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -55,15 +56,16 @@ class EnvHost:
         recorder: Recorder | None = None,
         displays: Displays | None = None,
         place: Place = THIS_MACHINE,
-        first_family: str = "",
+        families: Sequence[str] = (),
         quotas: Quotas = NO_QUOTAS,
     ) -> None:
-        """Describe the host. A reset without a family, as of OpenEnv's clients, starts a task of `first_family`.
+        """Describe the host. It serves tasks of `families` only, if there are any; a reset without a family, as of
+        OpenEnv's clients, starts a task of the first one.
 
         Clients with a token of `quotas` are served too, within their quota.
         """
         self._pool, self._name, self._capacity = GuardedPool(pool), name, capacity
-        self._first_family, self._quotas = first_family, quotas
+        self._families, self._quotas = families, quotas
         self.deadlines = deadlines
         self._idle_timeout_seconds = idle_timeout_seconds
         self._recorder, self._lanes, self._displays = recorder, Lanes("session"), displays
@@ -117,9 +119,7 @@ class EnvHost:
         handler = asyncio.current_task()
         assert handler is not None
         with self._lanes.take() as lane:
-            session = HostedSession(
-                self._pool, self.deadlines, self._recorder, lane, self._displays, self._first_family
-            )
+            session = HostedSession(self._pool, self.deadlines, self._recorder, lane, self._displays, self._families)
             self._handlers.add(handler)
             self._quotas.take(token)
             session.prepare()

@@ -50,7 +50,7 @@ async def _serve(env: config.Env, place: Place, port: int, token: str, quotas: Q
         token=token,
         deadlines=Deadlines.of(env),
         place=place,
-        first_family=suite_families(env)[0],
+        families=suite_families(env),
         quotas=quotas,
     )
     try:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import traceback
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ from quartet.env.protocol import (
     StepData,
     encode,
 )
-from quartet.errors import ConfigError, EnvError, EnvFaultError, QuartetError, RewardError
+from quartet.errors import ConfigError, EnvError, EnvFaultError, QuartetError, RewardError, nearest
 from quartet.fault import place_of
 from quartet.telemetry.displays import Displays
 from quartet.telemetry.record import Recorder
@@ -55,12 +55,12 @@ class HostedSession:
         recorder: Recorder | None = None,
         lane: str = "",
         displays: Displays | None = None,
-        first_family: str = "",
+        families: Sequence[str] = (),
     ) -> None:
         """Make a session without an environment. With a recorder, every request is recorded as a span in the row `lane`
-        of the timeline; with `displays`, its observations are shown under that name. A reset without a family starts a
-        task of `first_family`."""
-        self._pool, self._deadlines, self._first_family = pool, deadlines, first_family
+        of the timeline; with `displays`, its observations are shown under that name. With `families`, other ones are
+        refused, and a reset without a family starts a task of the first."""
+        self._pool, self._deadlines, self._families = pool, deadlines, families
         self._recorder, self._lane, self._trace = recorder, lane, ""
         self._displays = displays
         self._env: Env | None = None
@@ -142,6 +142,9 @@ class HostedSession:
 
     async def _reset(self, data: ResetData) -> ObservationData:
         self._in_episode, self._trace = False, data.trace
+        if self._families and data.family and data.family not in self._families:
+            advice = nearest(data.family, self._families)
+            raise RefusedError(ErrorCode.VALIDATION_ERROR, f"family {data.family!r} is not served here: {advice}")
         episode_id = data.episode_id or ""
         await self.ready()
         try:
@@ -170,7 +173,7 @@ class HostedSession:
     async def _begin(self, data: ResetData) -> Observation:
         """Begin an episode, in a stored state if the client sends one."""
         assert self._env is not None
-        task = data.task(self._first_family)
+        task = data.task(next(iter(self._families), ""))
         if data.snapshot is None:
             return await self._env.reset(task)
         return await restorable(self._env).restore(task, data.snapshot)

@@ -1,5 +1,11 @@
 """Skeleton of an environment: the files that `quartet env new` writes."""
 
+import builtins
+import re
+
+TAKEN = {"Env", "Environment", "Observation", "Session", "StepResult", "Task", *dir(builtins)}
+"""Names that the module uses, which its class must not have."""
+
 ENVIRONMENT = '''"""Environment `NAME`: each house hides a prize behind one of its doors."""
 
 from quartet.env.base import Env, Environment
@@ -80,6 +86,11 @@ max_train_steps = 6  # a few more, and no task is left that the policy sometimes
 
 def skeleton(name: str) -> dict[str, str]:
     """Return the contents of the module, its test and its recipe, by file name."""
-    class_name = "".join(word.capitalize() for word in name.split("_")) or "Houses"
+    class_name = "".join(word.capitalize() for word in name.split("_"))
+    if not class_name.isidentifier():
+        class_name = "Houses"
+    if class_name in TAKEN:
+        class_name += "Houses"
+    words = {"NAME": name, "CLASS": class_name}
     files = {f"{name}.py": ENVIRONMENT, f"test_{name}.py": TEST, f"{name}.toml": RECIPE}
-    return {file: text.replace("NAME", name).replace("CLASS", class_name) for file, text in files.items()}
+    return {file: re.sub("NAME|CLASS", lambda word: words[word[0]], text) for file, text in files.items()}

@@ -74,6 +74,21 @@ GALLERY = {
         setInterval(() => { for (let i = 0; i < 1000; i++) parent.postMessage('x'.repeat(1000), '*') }, 1)
         """,
     ),
+    "downloads": Hostile(
+        "save files, by itself and when it is clicked",
+        """
+        const save = () => {
+          const link = document.createElement('a')
+          link.href = URL.createObjectURL(new Blob(['x']))
+          link.download = 'saved.txt'
+          document.body.append(link)
+          link.click()
+        }
+        save()
+        setTimeout(save, 100)
+        document.getElementById('go').addEventListener('click', save)
+        """,
+    ),
     "popups": Hostile(
         "open windows that stay",
         """

@@ -137,3 +137,36 @@ async def test_a_text_that_cannot_be_sent_is_a_fault_of_the_environment_and_cost
         with pytest.raises(EnvError, match=r"PlainEnv\.step returned a StepResult .*surrogates not allowed"):
             await env.step("half")
         assert (await env.reset(TASK)).text == "page"
+
+
+class LateEnv(PlainToTheEnd):
+    """Its constructor blocks until the test lets it go on."""
+
+    go_on: ClassVar = threading.Event()
+    closed: ClassVar = threading.Event()
+
+    def __init__(self) -> None:
+        self.go_on.wait(30)
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+async def test_a_constructor_that_blocks_reaches_its_limit_and_its_session_is_closed_once_it_is_made() -> None:
+    late: Any = LateEnv
+    host = EnvHost(
+        SessionPool(late, 1), name="late", capacity=2, token="t", deadlines=Deadlines(start=0.3, release=0.1)
+    )
+    await host.start()
+    clients = RemoteEnvPool(lambda: [host.url], 2, token="t")
+    try:
+        env = await clients.acquire()
+        with pytest.raises(EnvError, match=r"start: no answer within 0\.3 s .env\.start_timeout_seconds."):
+            await env.reset(TASK)
+        LateEnv.go_on.set()
+        assert await asyncio.to_thread(LateEnv.closed.wait, 60)
+        assert (await env.reset(TASK)).text == "page", "its place is free"
+    finally:
+        LateEnv.go_on.set()
+        await clients.close()
+        await host.stop()

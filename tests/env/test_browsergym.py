@@ -1,5 +1,12 @@
 """Tasks of BrowserGym with the Chromium of this machine."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
 import pytest
 
 from quartet import config
@@ -63,6 +70,39 @@ async def test_buttons_are_named_in_the_tree_and_pressed_by_the_package_s_action
     with pytest.raises(ConfigError, match=PRESS):
         await session.reset(Task(env="browsergym", family="browsergym/pres", seed=0))
     await session.close()
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Serve a folder on this machine. Give the address, and the list of paths that are asked for."""
+    asked: list[str] = []
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            asked.append(self.path)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=folder)) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_address[1]}", asked
+        server.shutdown()
+
+
+async def test_a_policy_reaches_the_pages_of_its_task_and_neither_files_nor_other_ports(tmp_path):
+    (tmp_path / "page.html").write_text("<button>own page</button>")
+    with serving(tmp_path) as (own, _), serving(tmp_path) as (other, asked):
+        name = "browsergym/openended"
+        options = {"task_kwargs": {"start_url": f"http://{own}/page.html", "goal": "Look."}, "timeout": 10_000}
+        session = make_environment(config.Env(name="browsergym", ids=[name], options=options)).session()
+        seen = await session.reset(Task(env="browsergym", family=name, seed=0))
+        assert "own page" in seen.text
+        blocked = await session.step(f"goto('http://{other}/page.html')")
+        assert "ERR_NAME_NOT_RESOLVED" in blocked.observation.error and not asked
+        for scheme in ("file:", "view-source:file:"):
+            refused = await session.step(f"goto('{scheme}//{tmp_path}/page.html')")
+            assert refused.observation.error and "own page" not in refused.observation.text
+            assert "own page" not in (await session.step("noop()")).observation.text
+        assert "own page" in (await session.step(f"goto('http://{own}/page.html')")).observation.text
+        await session.close()
 
 
 async def test_it_passes_all_checks(monkeypatch):

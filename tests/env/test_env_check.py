@@ -3,7 +3,7 @@
 import asyncio
 import json
 import random
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from quartet.env.base import Env, Environment, Expert
 from quartet.env.check.run import check_environment
 from quartet.env.check.subject import Subject
 from quartet.env.checks.base import Grade
+from quartet.env.skeleton import skeleton
 from quartet.errors import ConfigError
 from quartet.registry import registered
 from quartet.types import Observation, StepResult, Task
@@ -228,6 +229,35 @@ def test_a_name_that_would_hide_a_module_is_refused(tmp_path):
     refused = quartet("env", "new", "random", folder=tmp_path)
     assert refused.returncode == 2 and "would hide" in refused.stderr
     assert "not the name of a Python module" in quartet("env", "new", "my-doors", folder=tmp_path).stderr
+    assert "no keyword of Python" in quartet("env", "new", "class", folder=tmp_path).stderr
+
+
+@pytest.mark.parametrize("name", ["session", "observation", "step_result", "none", "_1", "a_CLASS"])
+def test_the_class_of_a_skeleton_hides_no_name_that_it_uses(name):
+    files = skeleton(name)
+    module: dict[str, Any] = {"__name__": name}
+    exec(files[f"{name}.py"], module)
+    part = files[f"{name}.toml"].split(f'name = "{name}:')[1].split('"')[0]
+    session = module[part](None).session()
+    seen = asyncio.run(session.reset(Task(env=name, family="houses", seed=1)))
+    assert seen.goal and asyncio.run(session.step("click green [2]")).reward == 1.0
+
+
+class Held(Good):
+    """Holds something from its beginning to its end."""
+
+    held: ClassVar[list["Held"]] = []
+
+    def __init__(self) -> None:
+        self.held.append(self)
+
+    async def close(self) -> None:
+        self.held.remove(self)
+
+
+async def test_every_session_that_a_check_makes_is_closed(monkeypatch):
+    await findings(Held, monkeypatch)
+    assert Held.held == []
 
 
 def test_a_failed_check_is_shown_with_its_place_and_fails_the_command(tmp_path):

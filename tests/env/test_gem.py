@@ -66,8 +66,25 @@ def test_an_unknown_id_names_the_nearest():
         made("game:GuessTheNumber-v0-eas").reset(task("game:GuessTheNumber-v0-eas"))
 
 
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("rg:countdown", "reasoning_gym"),
+        ("math:GSM8K", "reward math"),
+        ("code:CodeContest", "reward code"),
+        ("qa:HotpotQA", "reward exact_match"),
+        ("eval:AIME24", "reward math"),
+    ],
+)
+def test_data_sets_are_refused_with_the_environment_to_use_instead(name, instead):
+    with pytest.raises(ConfigError, match=rf"(?s){name}.*{instead}"):
+        make_environment(config.Env(name="gem", ids=[name], turn_limit=1)).max_turns(name)
+    with pytest.raises(ConfigError, match=instead):
+        made(name).reset(task(name))
+
+
 async def test_it_passes_all_checks(monkeypatch):
     monkeypatch.setattr("quartet.env.checks.cost.SECONDS", 0.05)
-    env = config.Env(name="gem", sessions=2, ids=[GUESS, MINES, "rg:leg_counting"])
+    env = config.Env(name="gem", sessions=2, ids=[GUESS, MINES])
     results = await check_environment(env, range(2), lambda _: None)
     assert [result for result in results if not result.passed] == []

@@ -265,6 +265,21 @@ async def test_a_session_closed_during_its_reset_leaves_no_files(tmp_path, monke
     assert [folder.name[:21] for folder in (tmp_path / "files").iterdir()] == ["quartet-harbor-images"]
 
 
+async def test_a_session_closed_during_a_command_ends_it_before_its_files_are_deleted(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    session, task = made(command_timeout_seconds=60.0)
+    session.reset(task)
+    duration = f"601.{os.getpid()}"
+    commands = [ToolCall(name="bash", arguments={"command": text}) for text in (f"sleep {duration}", "echo second")]
+    acting = asyncio.create_task(asyncio.to_thread(session.act, commands))
+    await asyncio.to_thread(wait, lambda: running(duration) or acting.done())
+    await session.close()
+    with pytest.raises(EnvError, match="during its step"):
+        await acting
+    await asyncio.to_thread(wait, lambda: not running(duration))
+    assert [folder.name[:21] for folder in tmp_path.iterdir()] == ["quartet-harbor-images"]
+
+
 async def test_a_host_that_starts_nothing_is_an_error_and_no_zero(monkeypatch):
     session, task = made()
     session.reset(task)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -97,7 +98,7 @@ async def honest_episodes(env: MiniWobSession) -> list[list[object]]:
     return trails
 
 
-PAUSES = {"leaves": (0.4, 0.1), "loops": (0.1, 0.8), "network": (0.4, 0.4)}
+PAUSES = {"leaves": (0.4, 0.1), "loops": (0.1, 0.8), "network": (0.4, 0.4), "downloads": (0.4, 0.4)}
 """Seconds before each action and after the episode, of pages that need a while for what they attempt."""
 
 
@@ -165,6 +166,17 @@ async def test_a_local_file_is_not_shown(pool: MiniWobPool) -> None:
     urls = [frame["frame"]["url"] for frame in stage["childFrames"]]
     assert urls
     assert not [url for url in urls if url.startswith("file:")]
+    await pool.release(env, healthy=True)
+
+
+async def test_a_page_saves_no_file(pool: MiniWobPool, tmp_path: Path) -> None:
+    env = await session(pool)
+    # The browser itself would save one: the frame of the page may not.
+    browser = env.browser.connection.browser
+    await browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    assert await play(env, "downloads") == "reward 1"
+    assert list(tmp_path.iterdir()) == []
+    await browser.call("Browser.setDownloadBehavior", behavior="default")
     await pool.release(env, healthy=True)
 
 

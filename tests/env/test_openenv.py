@@ -18,6 +18,7 @@ from quartet.access.token import bearer
 from quartet.env import make_environment, make_pool
 from quartet.env.base import acting
 from quartet.env.check.run import check_environment
+from quartet.env.client import RemoteEnvPool
 from quartet.env.deadlines import Deadlines
 from quartet.env.host import EnvHost
 from quartet.env.openenv.actions import FieldReader
@@ -87,6 +88,17 @@ async def test_an_environment_that_a_command_serves_is_played_as_an_environment_
     assert (result.reward, result.terminated) == (1.0, True)
 
 
+@pytest.mark.slow
+async def test_a_family_that_the_command_does_not_serve_is_refused(served):
+    pool = RemoteEnvPool(lambda: [served], 1, token="secret")
+    env = await pool.acquire()
+    with pytest.raises(EnvError, match=r"'named' is not served here: .*fixed"):
+        await env.reset(Task(env="bandit", family="named", seed=0))
+    assert (await env.reset(Task(env="bandit", family="fixed", seed=0))).goal
+    await pool.release(env, healthy=True)
+    await pool.close()
+
+
 def test_the_schema_says_how_a_response_becomes_an_action():
     text, count = {"type": "string"}, {"type": "integer"}
     assert FieldReader({"properties": {"code": text, "metadata": {}}}, "").read("1 + 1") == {"code": "1 + 1"}
@@ -153,7 +165,7 @@ async def test_the_client_of_the_package_plays_on_our_host():
     environment = make_environment(config.Env(name="bandit"))
     pool = SessionPool(environment.session, 2)
     host = EnvHost(
-        pool, name="bandit", capacity=2, token="t", deadlines=Deadlines(step=60, reset=60), first_family="fixed"
+        pool, name="bandit", capacity=2, token="t", deadlines=Deadlines(step=60, reset=60), families=["fixed"]
     )
     await host.start()
     async with client(base_url=host.url, headers=bearer("t")) as env:

@@ -91,6 +91,20 @@ def test_an_illegal_move_is_an_error_for_one_policy_and_loses_a_game_of_two():
     assert two.step("o(0,0)").info == {"rewards": [1.0, -1.0]}
 
 
+def test_a_game_that_ends_before_the_first_move_is_drawn_again():
+    name, one = "nim(pile_sizes=3;0)", "nim(pile_sizes=1;0)"
+    ours, move = made(name), "pile:1, take:1;"
+    for seed in range(1, 40, 2):  # the opponent begins, and takes all three with a third of its moves
+        seen = ours.reset(task(name, seed))
+        assert "Moves: " in seen.text and seen == ours.reset(task(name, seed))
+    while not (ended := ours.step(move)).terminated:
+        assert not ended.observation.error
+    again = ours.step("any")
+    assert again.terminated and (again.reward, again.info) == (ended.reward, ended.info)
+    with pytest.raises(ConfigError, match="ended before the first move of player 1 in each of 100 draws"):
+        made(one).reset(task(one, 1))
+
+
 def test_simultaneous_moves_become_turns_and_hide_the_first():
     ours = made(ROCK, players=2)
     ours.reset(task(ROCK))

@@ -14,6 +14,7 @@ import pytest
 
 from quartet.config import Reward
 from quartet.env.rewards.base import Case
+from quartet.env.scoring.limited import limited
 from quartet.env.scoring.scorer import Scorer
 from quartet.errors import RewardError, SetupError
 from quartet.types import Message
@@ -169,6 +170,7 @@ KILLED = """
 import asyncio, psutil
 from quartet.config import Reward
 from quartet.env.rewards.base import Case
+from quartet.env.scoring.limited import limited
 from quartet.env.scoring.scorer import Scorer
 from quartet.types import Message
 
@@ -203,3 +205,20 @@ async def test_the_score_of_a_dict_of_verl_is_the_whole_reward():
         row = {"reward_model": {"ground_truth": "4"}}
         scores = await asyncio.gather(*(one.score(case(text, **row)) for text in ("4", "5")))
     assert scores == [{"verl_dict": 1.0}, {"verl_dict": -1.0}]
+
+
+def test_a_computation_has_limits_of_its_own():
+    assert limited(lambda: 0.5, 1) == 0.5
+    for too_much in (lambda: 9**9**9, sys.exit, lambda: os.write(1, bytes(1 << 60))):
+        assert limited(too_much, 1) is None
+    with pytest.raises(RewardError, match=r"raised ValueError: could not convert.*test_scorer\.py"):
+        limited(lambda: float("x"), 1)
+
+
+async def test_a_confined_reward_scores():
+    one = Scorer(Reward.model_validate({"name": "exact_match", "column": "solution"}), confined=True)
+    try:
+        await one.start()
+        assert await one.score(case("4")) == {"exact_match": 1.0}
+    finally:
+        await one.close()

@@ -14,7 +14,7 @@ from quartet.types import Outcome, Task
 textarena = pytest.importorskip("textarena", reason="the extra textarena")
 pytestmark = pytest.mark.campaign  # the import alone takes seconds
 
-GUESS, BANDIT, BOARD = "GuessTheNumber-v0", "Bandit-v0", "TicTacToe-v0"
+GUESS, BANDIT, BOARD, DICE = "GuessTheNumber-v0", "Bandit-v0", "TicTacToe-v0", "LiarsDice-v0"
 
 
 def made(game: str, **settings: object) -> TextArenaSession:
@@ -81,6 +81,15 @@ def test_an_invalid_move_loses_a_game_of_two():
     ours.reset(task(BOARD))
     ours.step("[4]")
     assert ours.step("[4]").info == {"rewards": [1.0, -1.0]}
+
+
+def test_an_invalid_move_loses_a_game_of_three_that_would_go_on_without_its_player():
+    ours = made(DICE, players=3)
+    ours.reset(task(DICE))
+    ours.step("[Bid: 1, 2]")
+    lost = ours.step("I pass")
+    assert lost.terminated and lost.info == {"rewards": [0.5, -1.0, 0.5]}
+    assert lost.actions[0].outcome is Outcome.REFUSED
 
 
 def test_wrong_ids_and_numbers_of_players_are_errors_with_advice():

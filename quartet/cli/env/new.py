@@ -1,6 +1,7 @@
 """`quartet env new`: write an environment of your own, with a test and a recipe."""
 
 import json
+from keyword import iskeyword
 from pathlib import Path
 
 import click
@@ -23,8 +24,9 @@ def new(name: str, as_json: bool) -> None:
     from quartet.env.skeleton import skeleton
     from quartet.files.disk import usable_output
 
-    if not name.isidentifier():
-        raise ConfigError(f"{name!r} is not the name of a Python module", "use letters, digits and underscores")
+    if not name.isidentifier() or iskeyword(name):
+        advice = "use letters, digits and underscores, and no keyword of Python"
+        raise ConfigError(f"{name!r} is not the name of a Python module", advice)
     files = {Path(file): text for file, text in skeleton(name).items()}
     if there := [file for file in files if file.exists()]:
         raise ConfigError(f"{there[0]} already exists", "give another name")

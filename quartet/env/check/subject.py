@@ -14,7 +14,9 @@ from quartet.env import make_environment, make_pool, suite_families
 from quartet.env.base import Env, Environment
 from quartet.env.client import RemoteEnv, RemoteEnvPool
 from quartet.env.deadlines import Deadlines
-from quartet.env.host import EnvHost
+from quartet.env.guarded import GuardedPool
+from quartet.env.host import EnvHost, try_out
+from quartet.env.session_pool import SessionPool
 from quartet.types import Action, Observation, StepResult, Task
 
 MAX_TURNS = 20
@@ -55,9 +57,13 @@ class Subject:
         self.families = suite_families(env)
         self.makes_sessions = type(self.environment).session is not Environment.session
         """True if `session()` makes sessions; False if the environment has a pool of its own."""
+        self.example: Env
+        """A closed session, if `session()` makes them."""
 
     async def __aenter__(self) -> Self:
         env, limits = self.env, Deadlines.of(self.env)
+        if self.makes_sessions:
+            await try_out(GuardedPool(SessionPool(self._first, 1)), limits)
         self._host = EnvHost(
             make_pool(env),
             name=env.name,
@@ -128,8 +134,13 @@ class Subject:
         """Return file and line of a method of the session, or of the environment's class if it has its own pool."""
         if not self.makes_sessions:
             return _place(type(self.environment), type(self.environment).__name__)
-        session: type[Env] = type(self.environment.session())
-        return _place(getattr(session, method, session), f"{session.__name__}.{method}")
+        kind: type[Env] = type(self.example)
+        return _place(getattr(kind, method, kind), f"{kind.__name__}.{method}")
+
+    def _first(self) -> Env:
+        """Make the session whose members the checks read."""
+        self.example = self.environment.session()
+        return self.example
 
 
 def _place(code: object, name: str) -> str:

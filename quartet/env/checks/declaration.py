@@ -44,10 +44,9 @@ def _methods(subject: Subject) -> list[Finding]:
         if getattr(subject.environment, member)
         for name, parameters in methods.items()
     }
-    session = subject.environment.session()
     found = []
     for name, parameters in expected.items():
-        method, kind = getattr(session, name, None), type(session).__name__
+        method, kind = getattr(subject.example, name, None), type(subject.example).__name__
         written = f"{name}({', '.join(parameters)})"
         if method is None:
             what, advice = (

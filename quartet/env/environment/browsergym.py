@@ -1,7 +1,8 @@
 """Web tasks of BrowserGym: accessibility trees, its own actions, and the Chromium of this machine."""
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -9,11 +10,14 @@ from quartet.config.section import Positive, Section
 from quartet.env.base import Env, Environment
 from quartet.env.browser import find_chromium
 from quartet.env.extra import import_extra
+from quartet.env.reach import Reach
 from quartet.errors import ConfigError, nearest
 from quartet.types import Observation, Outcome, StepResult, TakenAction, Task, Text
 
 T = TypeVar("T")
 EXTRA = "browsergym"
+SUITES = ("MINIWOB_URL", "SNOW_INSTANCE_URL", "VWA_", "WA_")
+"""Beginnings of the environment variables that give BrowserGym the addresses of a suite's pages."""
 _THREAD = ThreadPoolExecutor(1, "browsergym")
 """The only thread that may use BrowserGym's one connection to Playwright: sessions of a host take turns in it."""
 
@@ -29,6 +33,10 @@ class BrowserGym(Environment):
         """Keyword arguments of the environment, for example `{task_kwargs = {start_url = "http://127.0.0.1:8000"}}`."""
         turn_limit: Positive | None = None
         """Turn limit of every family."""
+        reachable: list[str] = []
+        """Further addresses that pages and the action `goto` may reach, such as `127.0.0.1:8000` or `*.example.com`;
+        `*` for all, those of this machine included. The page `start_url` of the task, and the addresses that the
+        environment variables of MiniWoB++, WebArena, VisualWebArena and WorkArena name, are always reachable."""
 
     settings: Settings
     extra = EXTRA
@@ -52,6 +60,12 @@ report_infeasible('reason'). Numbers in brackets name the elements."""
     def max_turns(self, family_name: str) -> int | None:
         return self.settings.turn_limit
 
+    def reach(self) -> Reach:
+        """Return the addresses that a policy may reach."""
+        start_url = self.settings.options.get("task_kwargs", {}).get("start_url")
+        suites = [value for name, value in os.environ.items() if name.startswith(SUITES) and "://" in value]
+        return Reach([*self.settings.reachable, *suites, *filter(None, [start_url])])
+
     def make(self, family: str) -> Any:
         """Make the environment of a task. Raise `ConfigError` for an unknown id."""
         core, gymnasium = import_extra("browsergym.core", EXTRA), import_extra("gymnasium", EXTRA)
@@ -64,6 +78,7 @@ report_infeasible('reason'). Numbers in brackets name the elements."""
         if not isinstance(core._PLAYWRIGHT, _Playwright):
             start = import_extra("playwright.sync_api", EXTRA).sync_playwright
             core._set_global_playwright(_Playwright(start().start(), find_chromium()))
+        core._PLAYWRIGHT.chromium.flags = self.reach().flags()
         return gymnasium.make(family, disable_env_checker=True, **self.settings.options).unwrapped
 
 
@@ -71,7 +86,7 @@ class BrowserGymSession:
     """One session; each reset opens a new browser, as BrowserGym does."""
 
     def __init__(self, environment: BrowserGym) -> None:
-        self._environment = environment
+        self._environment, self._reach = environment, environment.reach()
         self._env: Any = None
 
     async def reset(self, task: Task) -> Observation:
@@ -89,11 +104,13 @@ class BrowserGymSession:
         self._release()
         self._env = self._environment.make(task.family)
         seen, _ = self._env.reset(seed=task.seed)
-        return _observe(seen)
+        shown = _observe(seen)
+        self._goal = shown.goal
+        return shown
 
     def _step(self, action: str) -> StepResult:
         seen, reward, terminated, truncated, _ = self._env.step(action.strip())
-        shown = _observe(seen)
+        shown = self._left() or _observe(seen)
         outcome = Outcome.REFUSED if shown.error else Outcome.DONE
         return StepResult(
             observation=shown,
@@ -106,6 +123,16 @@ class BrowserGymSession:
             ],
         )
 
+    def _left(self) -> Observation | None:
+        """Leave pages that the policy may not see. Return the error in place of them; None if there are none."""
+        error = ""
+        for page in self._env.context.pages:
+            refused = [frame.url for frame in page.frames if self._reach.refuses(frame.url)]
+            if refused:
+                page.goto("about:blank")
+                error = f"{refused[0]} cannot be reached"
+        return Observation(goal=self._goal, text="", error=error) if error else None
+
     def _release(self) -> None:
         env, self._env = self._env, None
         if env is not None:
@@ -117,9 +144,10 @@ class _Chromium:
 
     def __init__(self, launcher: Any, program: str) -> None:
         self._launcher, self._program = launcher, program
+        self.flags: list[str] = []
 
-    def launch(self, **options: Any) -> Any:
-        return self._launcher.launch(executable_path=self._program, **options)
+    def launch(self, args: Sequence[str] = (), **options: Any) -> Any:
+        return self._launcher.launch(executable_path=self._program, args=[*args, *self.flags], **options)
 
 
 class _Playwright:

@@ -1,4 +1,4 @@
-"""Games and problems of GEM (`gem-llm`), for one player: a step takes one response and returns one reward."""
+"""Games of GEM (`gem-llm`), for one player: a step takes one response and returns one reward."""
 
 from typing import Any
 
@@ -10,13 +10,29 @@ from quartet.env.own_random import OwnRandom
 from quartet.errors import ConfigError, nearest
 from quartet.types import Observation, StepResult, TakenAction, Task, Text
 
+_ROWS = "its seeds do not divide training from evaluation"
+REFUSED = {
+    "gem.envs.reasoning_gym": (
+        "its scorer may run a response as Python in the host, and all its seeds draw from the same 500 problems",
+        'use the environment reasoning_gym with answer = "boxed"',
+    ),
+    "gem.envs.math_env": (_ROWS, "use the environment dataset with the reward math"),
+    "gem.envs.math_visual_env": (_ROWS, "use the environment dataset with the reward math"),
+    "gem.envs.code_env": (
+        "it runs the programs of responses without confinement",
+        "use the environment dataset with the reward code",
+    ),
+    "gem.envs.qa_env": (_ROWS, "use the environment dataset with the reward exact_match"),
+}
+"""Modules of GEM whose environments are refused: why, and what to use instead."""
+
 
 class Gem(Environment):
     """Environments of GEM by their ids, which are the task families."""
 
     class Settings(Section):
         ids: list[str]
-        """Ids of environments, for example `game:GuessTheNumber-v0-easy` or `rg:leg_counting`."""
+        """Ids of environments, for example `game:GuessTheNumber-v0-easy`."""
         options: dict[str, Any] = {}
         """Keyword arguments of `gem.make`."""
         history: bool = True
@@ -50,19 +66,23 @@ class Gem(Environment):
         return chosen  # its plain functions are called in a thread
 
     def max_turns(self, family_name: str) -> int | None:
-        return self.settings.turn_limit or self._registry(family_name)[family_name].kwargs.get("max_turns")
+        own = self._specification(family_name).kwargs.get("max_turns")
+        return self.settings.turn_limit or own
 
     def make(self, family: str) -> Any:
-        """Make an environment without wrappers. Raise `ConfigError` for an unknown id."""
-        self._registry(family)
+        """Make an environment without wrappers. Raise `ConfigError` for an id that is unknown or refused."""
+        self._specification(family)
         return import_extra("gem", self.extra).make(family, **self.settings.options)
 
-    def _registry(self, family: str) -> dict[str, Any]:
+    def _specification(self, family: str) -> Any:
+        """Return GEM's entry of an id. Raise `ConfigError` for an id that is unknown or refused."""
         import_extra("gem", self.extra)
         registry = import_extra("gem.envs.registration", self.extra).ENV_REGISTRY
         if family not in registry:
             raise ConfigError(f"env.ids: unknown environment {family!r} of GEM", nearest(family, registry))
-        return registry
+        if refusal := REFUSED.get(str(registry[family].entry_point).partition(":")[0]):
+            raise ConfigError(f"env.ids: {family!r} of GEM is not played: {refusal[0]}", refusal[1])
+        return registry[family]
 
 
 class GemSession:

@@ -1,18 +1,25 @@
 """Problems that reasoning-gym generates and verifies: each of its data sets is a task family."""
 
-from typing import Annotated, Any
+import pickle
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
-from quartet.config.section import Section
-from quartet.env.base import Env, Environment, Expert
+from quartet import config
+from quartet.config.section import Positive, Section
+from quartet.env.base import Env, Environment, EnvPool, Expert
+from quartet.env.confinement import require_bubblewrap
 from quartet.env.dataset.answers import extract, known_extractor
+from quartet.env.dataset.session import DatasetPool
 from quartet.env.extra import import_extra
+from quartet.env.rewards.base import Case
+from quartet.env.scoring.scorer import Scorer
 from quartet.errors import ConfigError, nearest
 from quartet.types import Message, Observation, StepResult, TakenAction, Task, Text
 
 INEXACT = ("boxnet", "composite", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour")
 """Data sets whose scorer gives their own answer less than 1 in version 0.1.25, or that need settings."""
+VERIFIER = "quartet.env.scoring.verifier:Verifier"
 
 
 class ReasoningGym(Environment):
@@ -25,6 +32,11 @@ class ReasoningGym(Environment):
         """System prompt; empty for none."""
         answer: Annotated[str, AfterValidator(known_extractor)] = "text"
         """Part of the response that is its answer, as in the environment `dataset`."""
+        answer_seconds: Positive = 2
+        """Maximum processor time of scoring an answer; one that needs more, such as `9**9**9`, scores 0."""
+        sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
+        """Confinement of the process that scores answers, since several data sets evaluate them as Python. `none` lets
+        an answer do everything that the user may do: only for a machine or container that can be thrown away."""
 
     settings: Settings
     deterministic = True
@@ -48,44 +60,57 @@ class ReasoningGym(Environment):
             raise ConfigError(f"env.options names no data set {min(unknown)!r}", nearest(min(unknown), known))
         return sorted(name for name in known if name in self.settings.options or name not in INEXACT)
 
-    def session(self) -> Env:
-        chosen: Any = Problem(self)
-        return chosen  # its plain functions are called in a thread
+    def pool(self, env: config.Env) -> EnvPool:
+        settings, confined = self.settings, self.settings.sandbox == "bubblewrap"
+        if confined:
+            require_bubblewrap("the answers that reasoning-gym evaluates", "env.sandbox")
+        limits = {"options": settings.options, "answer_seconds": settings.answer_seconds}
+        scorer = Scorer(config.Reward.model_validate({"name": VERIFIER, **limits}), confined=confined)
+
+        def session() -> Env:
+            chosen: Any = Problem(self, scorer)
+            return chosen  # its plain function is called in a thread
+
+        return DatasetPool(session, env.sessions, [scorer])
 
     def max_turns(self, family_name: str) -> int:
         return 1
 
     def expert(self, family_name: str, seed: int) -> Expert:
-        _, entry = self.problem(Task(env="reasoning_gym", family=family_name, seed=seed))
+        entry = self.problem(Task(env="reasoning_gym", family=family_name, seed=seed))
         return lambda _: entry["answer"]
 
-    def problem(self, task: Task) -> tuple[Any, dict[str, Any]]:
-        """Return the data set of a task, which scores answers, and its only entry. Raise `ConfigError` for an unknown
-        family."""
+    def problem(self, task: Task) -> dict[str, Any]:
+        """Return the entry of a task: its question, its answer, and what scores answers. Raise `ConfigError` for an
+        unknown family."""
         if task.family not in self.families():
             raise ConfigError(f"unknown data set {task.family!r}", nearest(task.family, self.families()))
         options = self.settings.options.get(task.family, {})
-        made = import_extra("reasoning_gym", self.extra).create_dataset(task.family, seed=task.seed, size=1, **options)
-        return made, made[0]
+        return import_extra("reasoning_gym", self.extra).create_dataset(task.family, seed=task.seed, size=1, **options)[
+            0
+        ]
 
 
 class Problem:
     """One session."""
 
-    def __init__(self, environment: ReasoningGym) -> None:
-        self._environment = environment
+    def __init__(self, environment: ReasoningGym, scorer: Scorer) -> None:
+        self._environment, self._scorer = environment, scorer
 
     def reset(self, task: Task) -> Observation:
         """Show the problem of the task."""
-        self._dataset, self._entry = self._environment.problem(task)
+        entry = self._environment.problem(task)
+        self._row = {"family": task.family, "seed": task.seed, "entry": pickle.dumps(entry)}
         system = self._environment.settings.system
-        messages = [Message("system", system)] if system else []
-        return Observation(goal="", text="", messages=[*messages, Message("user", self._entry["question"])])
+        self._prompt = [Message("system", system)] if system else []
+        self._prompt.append(Message("user", entry["question"]))
+        return Observation(goal="", text="", messages=self._prompt)
 
-    def step(self, action: str) -> StepResult:
+    async def step(self, action: str) -> StepResult:
         """Score the answer, which ends the episode."""
         answer = extract(self._environment.settings.answer, action)
-        score = float(self._dataset.score_answer(answer, self._entry))
+        case = Case(row=self._row, prompt=self._prompt, response=action, answer=answer)
+        score = sum((await self._scorer.score(case)).values())
         return StepResult(
             observation=Observation(goal="", text=""),
             reward=score,
@@ -95,4 +120,4 @@ class Problem:
         )
 
     async def close(self) -> None:
-        """Release nothing."""
+        """Release nothing: the pool owns the process that scores."""

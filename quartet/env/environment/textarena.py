@@ -91,13 +91,16 @@ class TextArenaSession:
         return self._observe()
 
     def step(self, action: str) -> StepResult:
-        """Make a move. An invalid move is an error, which ends the game when it is repeated."""
+        """Make a move. An invalid move is an error, which ends the game when it is repeated; with several players it
+        loses at once, since the turn is the next player's."""
         state, player = self._game.state, self._game.state.current_player_id
         errors = state.error_count
         with self._random.drawing():
             done, _ = self._game.step(action)
         invalid = state.error_count > errors or bool(state.game_info[player]["invalid_move"])
         self._moves += not invalid
+        if invalid and self._players > 1 and not done:  # games for more than two eliminate the player and go on
+            return self._lost(player, action)
         reason = state.game_info[player].get("reason") or ""
         seen = Observation(goal="", text=reason) if done else self._observe(invalid=invalid)
         taken = TakenAction(action=Text(text=action), canonical=action, outcome=Outcome.REFUSED, error=seen.error)
@@ -110,6 +113,14 @@ class TextArenaSession:
 
     async def close(self) -> None:
         """Release nothing."""
+
+    def _lost(self, player: int, action: str) -> StepResult:
+        """Return the end of a game of several players by an invalid move."""
+        others = 1 / (self._players - 1)
+        rewards = [-1.0 if seat == player else others for seat in self._order.sort(range(self._players))]
+        seen = Observation(goal="", text=f"Player {player} made an invalid move and lost.")
+        taken = TakenAction(action=Text(text=action), canonical=action, outcome=Outcome.REFUSED)
+        return StepResult(observation=seen, reward=0.0, terminated=True, info={"rewards": rewards}, actions=[taken])
 
     def _outcome(self) -> tuple[float, dict[str, Any]]:
         """Return the reward of a single player, or the rewards of all in the order of their turns."""

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -55,6 +56,8 @@ class Sandbox:
         the system's, and whose `bin` comes first in their path. The files are a copy of those below `origin`."""
         self._origin = origin
         self._memory_megabytes, self._programs = memory_megabytes, tuple(programs)
+        self._running: subprocess.Popen[bytes] | None = None
+        self._removed, self._lock = False, threading.Lock()
         with _disk_errors("the files of an episode cannot be made"):
             self._scratch = ScratchFolder("quartet-harbor-")
             self.root = self._scratch.path / "root"
@@ -98,7 +101,7 @@ class Sandbox:
         argv = [*self._mounts.arguments(shown), *self._set(variables), "/bin/bash", "-c", START]
         argv += [str(self._memory_megabytes << 10), str(MAX_FILE_KILOBYTES), workdir, command]
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as started:
-            status = _wait([*argv, str(started.fileno())], seconds, output, started)
+            status = self._wait([*argv, str(started.fileno())], seconds, output, started)
             text = _ends(output, characters)
             if not os.fstat(started.fileno()).st_size:
                 kind = DamagedError if self._begins() else EnvError
@@ -106,8 +109,30 @@ class Sandbox:
         return Ran(text, status)
 
     def remove(self) -> None:
-        """Delete the files; safe to call twice."""
+        """Kill the command that another thread runs, then delete the files; safe to call twice."""
+        with self._lock:
+            self._removed = True
+            running = self._running
+        if running is not None:
+            running.kill()
+            running.wait()
         self._scratch.remove()
+
+    def _wait(self, argv: list[str], seconds: float, output: BinaryIO, started: BinaryIO) -> int | None:
+        """Run a program for at most `seconds`. Return its exit status; None if it was killed then."""
+        # A command may open its own output anew, as /dev/stderr, and empty it; what follows must not lie behind a gap.
+        fcntl.fcntl(output, fcntl.F_SETFL, fcntl.fcntl(output, fcntl.F_GETFL) | os.O_APPEND)
+        with self._lock:
+            if self._removed:
+                raise EnvError("the files of an episode were deleted during its step", "raise env.step_timeout_seconds")
+            process = self._running = _started(argv, output, started)
+        with process:
+            try:
+                return process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                return None
+            finally:
+                process.kill()
 
     def _begins(self) -> bool:
         """Return whether a command starts in the files of the beginning, which no agent has changed."""
@@ -142,23 +167,14 @@ def _disk_errors(what: str) -> Iterator[None]:
         raise EnvError(f"{what}: {error}", ADVICE) from error
 
 
-def _wait(argv: list[str], seconds: float, output: BinaryIO, started: BinaryIO) -> int | None:
-    """Run a program for at most `seconds`. Return its exit status; None if it was killed then."""
-    # A command may open its own output anew, as /dev/stderr, and empty it; what follows must not lie behind a gap.
-    fcntl.fcntl(output, fcntl.F_SETFL, fcntl.fcntl(output, fcntl.F_GETFL) | os.O_APPEND)
+def _started(argv: list[str], output: BinaryIO, started: BinaryIO) -> "subprocess.Popen[bytes]":
+    """Start a program, which may write to two files."""
     files = [started.fileno()]
     try:
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=files, env={})
+        return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=files, env={})
     except OSError as error:
         advice = f"a command and each variable may have {MAX_COMMAND_BYTES:,} bytes"
         raise EnvError(f"a command could not be started: {error}", advice) from error
-    with process:
-        try:
-            return process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            process.kill()
 
 
 def _ends(file: BinaryIO, characters: int) -> str:

@@ -145,6 +145,8 @@ class HarborSession:
         )
 
     def _files(self) -> Sandbox:
+        if self._closed:
+            raise EnvError("the session was closed during its step", "raise env.step_timeout_seconds")
         if self._sandbox is None:
             raise EnvError("a task of Harbor was stepped before its first reset", "call reset(task) first")
         return self._sandbox

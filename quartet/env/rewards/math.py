@@ -1,22 +1,12 @@
 """Symbolic equality of mathematical answers by Math-Verify, the checker of TRL, verl and Open-R1."""
 
-import multiprocessing
-import resource
-import signal
-import sys
 from functools import cached_property
 from typing import Any
 
 from quartet.config.section import Positive, Section
 from quartet.env.rewards.base import Case, Reward
+from quartet.env.scoring.limited import limited
 from quartet.errors import RewardError, SetupError
-
-FORK = multiprocessing.get_context("fork")
-"""Processes that share the imported library. The library's own limits are signals, which cannot end a long power."""
-EQUAL, DIFFERENT = 10, 11
-"""Exit statuses of a comparison."""
-RESPONSE_AT_FAULT = (-signal.SIGXCPU, -signal.SIGABRT, -signal.SIGSEGV)
-"""Exit statuses of a comparison that a response such as `9^{9^{9}}` made too long, too large or too deep."""
 
 
 class Math(Reward):
@@ -52,20 +42,11 @@ class Math(Reward):
         right = self._parse(gold if "$" in gold or "\\boxed" in gold else f"${gold}$") or self._parse(gold)
         if not right:
             raise RewardError(f"cannot read {gold!r:.80} as mathematics", "fix the row, or use another reward")
-        comparison = FORK.Process(target=self._compare, args=(right, case.response))
-        comparison.start()
-        comparison.join()
-        if comparison.exitcode not in (EQUAL, DIFFERENT, *RESPONSE_AT_FAULT):
-            raise RewardError(f"compared with exit status {comparison.exitcode}", "look at the process's output")
-        return float(comparison.exitcode == EQUAL)
+        same = limited(lambda: self._compare(right, case.response), self.settings.response_seconds)
+        return same or 0.0
 
-    def _compare(self, right: list[Any], response: str) -> None:
-        """Read a response and end the process with the result."""
-        limit_seconds = self.settings.response_seconds
-        resource.setrlimit(resource.RLIMIT_CPU, (limit_seconds, limit_seconds + 1))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        same = self._library.verify(right, self._parse(response), timeout_seconds=None)
-        sys.exit(EQUAL if same else DIFFERENT)
+    def _compare(self, right: list[Any], response: str) -> float:
+        return float(self._library.verify(right, self._parse(response), timeout_seconds=None))
 
     def _parse(self, text: str) -> list[Any]:
         return self._library.parse(text, parsing_timeout=None, extraction_config=self._targets)

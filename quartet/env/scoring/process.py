@@ -17,9 +17,9 @@ GRACE_SECONDS = 1.0
 class RewardProcess:
     """One child process. It answers one batch at a time."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, *, confined: bool = False) -> None:
         self._setup = setup
-        self._child = ChildProcess("quartet.env.scoring.child", setup.max_memory_megabytes)
+        self._child = ChildProcess("quartet.env.scoring.child", setup.max_memory_megabytes, confined=confined)
 
     @property
     def running(self) -> bool:

@@ -21,7 +21,8 @@ class _Call(NamedTuple):
 class Scorer:
     """The child processes of one reward. A process that hangs or ends is replaced at the next case."""
 
-    def __init__(self, choice: RewardChoice) -> None:
+    def __init__(self, choice: RewardChoice, *, confined: bool = False) -> None:
+        """Describe the processes; confined ones run under Bubblewrap."""
         part = find("reward", choice.name)
         self.name, self._weight = choice.name, choice.weight
         self._setup = Setup(
@@ -31,7 +32,7 @@ class Scorer:
             max_memory_megabytes=choice.max_memory_megabytes,
         )
         self._calls: asyncio.Queue[_Call] = asyncio.Queue()
-        self._processes = [RewardProcess(self._setup) for _ in range(choice.processes)]
+        self._processes = [RewardProcess(self._setup, confined=confined) for _ in range(choice.processes)]
         self._at_work: list[asyncio.Task[None]] = []
         self._calls_at_once = 1
         self._starting = asyncio.Lock()

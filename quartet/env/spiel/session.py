@@ -12,6 +12,8 @@ from quartet.types import Observation, Outcome, StepResult, TakenAction, Task, T
 
 Opponent = Callable[[Any], int]
 """Player of the seats without a policy: a function from a state to a move."""
+MAX_DRAWS = 100
+"""Maximum number of games that a reset begins to find one in which a policy moves."""
 
 
 class OpenSpielSession:
@@ -26,21 +28,27 @@ class OpenSpielSession:
         self._policies, self._view = players, view
 
     def reset(self, task: Task) -> Observation:
-        """Start a game; the seed draws chance, the opponent's moves, and the seat of a single policy."""
+        """Start a game; the seed draws chance, the opponent's moves, and the seat of a single policy. A game that ends
+        before a policy moves is drawn again."""
         self._task, self._draw = task, random.Random(f"{task.family}/{task.seed}")
         self._game = self._load(task.family)
         count = self._game.num_players()
         if not (self._policies == 1 or self._policies == count):
             raise ConfigError(f"{task.family} has {count} players", "set env.players to 1, or to this number")
-        self._opponent = self._make_opponent(self._game, self._draw)
-        self._state = self._game.new_initial_state()
         self._seats = list(range(count)) if self._policies > 1 else [task.seed % count]
-        self._order, self._moves = TurnOrder(task.family, self._policies), 0
-        self._advance()
-        return self._observe()
+        for _ in range(MAX_DRAWS):
+            self._begin()
+            if not self._state.is_terminal():
+                return self._observe()
+        raise ConfigError(
+            f"{task.family} ended before the first move of player {self._seats[0]} in each of {MAX_DRAWS} draws",
+            "choose another game, or larger parameters of this one",
+        )
 
     def step(self, action: str) -> StepResult:
-        """Make the move that the response names."""
+        """Make the move that the response names. After the end of the game, return its result again."""
+        if self._state.is_terminal():
+            return self._finished(TakenAction(action=Text(text=action), outcome=Outcome.ENDED))
         player = self._state.current_player()
         try:
             index, name = self._reader().read(action)
@@ -51,12 +59,18 @@ class OpenSpielSession:
         self._advance()
         taken = TakenAction(action=Text(text=action), canonical=name)
         if self._state.is_terminal():
-            largest = max(abs(self._game.max_utility()), abs(self._game.min_utility()))
-            return self._ended([utility / largest for utility in self._state.returns()], taken)
+            return self._finished(taken)
         return StepResult(observation=self._observe(), reward=0.0, terminated=False, actions=[taken])
 
     async def close(self) -> None:
         """Release nothing."""
+
+    def _begin(self) -> None:
+        """Begin a game, up to the first move of a policy."""
+        self._opponent = self._make_opponent(self._game, self._draw)
+        self._state = self._game.new_initial_state()
+        self._order, self._moves = TurnOrder(self._task.family, self._policies), 0
+        self._advance()
 
     def _advance(self) -> None:
         """Play chance and the opponent until a policy moves or the game ends."""
@@ -89,6 +103,11 @@ class OpenSpielSession:
             others = self._policies - 1
             return self._ended([-1.0 if seat == player else 1 / others for seat in self._seats], taken)
         return StepResult(observation=self._observe(error), reward=0.0, terminated=False, actions=[taken])
+
+    def _finished(self, taken: TakenAction) -> StepResult:
+        """Return the end of a game that was played to its end."""
+        largest = max(abs(self._game.max_utility()), abs(self._game.min_utility()))
+        return self._ended([utility / largest for utility in self._state.returns()], taken)
 
     def _ended(self, rewards: list[float], taken: TakenAction) -> StepResult:
         """Return the end of a game with the reward of the policy, or the rewards of all in the order of their turns."""

@@ -1,0 +1,60 @@
+"""Computation in a forked process with limits, for code that a response can make too long, too large or too deep."""
+
+import math
+import mmap
+import multiprocessing
+import os
+import resource
+import signal
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+
+from quartet.errors import RewardError
+from quartet.fault import fault_of
+
+FORK = multiprocessing.get_context("fork")
+"""Processes that share the imported libraries, whose own limits are signals, which cannot end a long power."""
+RESPONSE_AT_FAULT = (-signal.SIGXCPU, -signal.SIGABRT, -signal.SIGSEGV)
+"""Exit statuses of a process that a response such as `9^{9^{9}}` made too long, too large or too deep."""
+VALUE = struct.Struct("d")
+MAX_PROBLEM_BYTES = 1000
+
+
+def limited(compute: Callable[[], float], processor_seconds: int) -> float | None:
+    """Return the value of a function that runs in a forked process for at most `processor_seconds`.
+
+    Return None if the response made it too long, too large or too deep, or ended the process before it had a value.
+    The process writes no files and, unless it is root's, starts no other process. Raise `RewardError` if the function
+    raises another exception.
+    """
+    # The process may run code of the response, so it sends back no pickles.
+    with mmap.mmap(-1, VALUE.size + MAX_PROBLEM_BYTES) as shared:
+        VALUE.pack_into(shared, 0, math.nan)
+        process = FORK.Process(target=_run, args=(compute, processor_seconds, shared))
+        process.start()
+        process.join()
+        (value,) = VALUE.unpack_from(shared)
+        problem = shared[VALUE.size :].rstrip(b"\0").decode(errors="replace")
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid or 0, signal.SIGKILL)  # what it left behind
+    if problem:
+        raise RewardError(problem, "report it to the package that compares answers")
+    if process.exitcode not in (0, *RESPONSE_AT_FAULT):
+        raise RewardError(f"ended with exit status {process.exitcode}", "look at the process's output")
+    return None if process.exitcode or math.isnan(value) else value
+
+
+def _run(compute: Callable[[], float], processor_seconds: int, shared: mmap.mmap) -> None:
+    """Limit this process and store the value of the function, or the summary of its exception."""
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_CPU, (processor_seconds, processor_seconds + 1))
+    for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC):
+        resource.setrlimit(limit, (0, 0))
+    try:
+        VALUE.pack_into(shared, 0, compute())
+    except (SystemExit, MemoryError, RecursionError):
+        return
+    except Exception as error:  # noqa: BLE001  (raised again in the caller)
+        problem = f"raised {fault_of(error).summary}".encode(errors="replace")[:MAX_PROBLEM_BYTES]
+        shared[VALUE.size : VALUE.size + len(problem)] = problem
