@@ -15,11 +15,12 @@ demo: setup browser   ## train on miniwob-24 and end with a summary and a pictur
 	$(BIN)/quartet train recipes/miniwob_guided/recipe.toml --run-dir $(RUN) --fresh
 
 demo-llm: RUN = runs/demo-llm
+demo-llm: PRECISION = $(shell grep -qsE 'amx_bf16|avx512_bf16' /proc/cpuinfo && echo --set train.compute_dtype=bfloat16 --set engine.dtype=bfloat16)
 demo-llm: setup       ## download a language model of 135 million parameters and train it to use tools
 	$(BIN)/quartet model get smollm2-135m
 	$(BIN)/python -m recipes.llm_tools.demonstrate --output $(RUN)-solutions.jsonl
 	$(BIN)/quartet train recipes/llm_tools/recipe.toml --run-dir $(RUN) --fresh \
-		--set replay.demonstrations=$(abspath $(RUN)-solutions.jsonl)
+		--set replay.demonstrations=$(abspath $(RUN)-solutions.jsonl) $(PRECISION)
 
 test:                 ## lint, types, all behaviour: a real browser, a desktop, PostgreSQL, killed processes
 	$(MAKE) --no-print-directory --jobs 2 setup programs
