@@ -78,14 +78,6 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _a_share_of_replays_has_replays(self) -> "Recipe":
-        if self.loss.replay_share is not None and self.replay.name == "none":
-            raise ValueError(
-                "loss.replay_share has no effect with replay.name = 'none' -> choose a replay, or remove the share"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _a_response_leaves_room_for_its_prompt(self) -> "Recipe":
         response, context = self.rollout.max_tokens, self.engine.max_context_tokens
         if response >= context:

@@ -119,21 +119,6 @@ class Train(Section):
         return self
 
     @model_validator(mode="after")
-    def _settings_have_an_effect(self) -> Self:
-        if self.exempt_replayed_turns and not self.min_turn_entropy_percentile:
-            raise ValueError(
-                "train.exempt_replayed_turns has no effect with train.min_turn_entropy_percentile = 0, which trains "
-                "all turns -> remove it, or set the percentile"
-            )
-        default = Train.model_fields["overlong_cache_tokens"].default
-        if self.overlong_max_tokens is None and self.overlong_cache_tokens != default:
-            raise ValueError(
-                "train.overlong_cache_tokens has no effect without train.overlong_max_tokens -> set it, or remove the "
-                "first"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _some_length_is_free(self) -> Self:
         if self.overlong_max_tokens is not None and self.overlong_cache_tokens > self.overlong_max_tokens:
             raise ValueError("train.overlong_cache_tokens is above train.overlong_max_tokens -> lower the first")

@@ -48,13 +48,6 @@ class ImportanceSettings(Section):
     def _consistent(self) -> Self:
         if self.importance_floor > self.importance_cap:
             raise ValueError("importance_floor is above importance_cap -> lower the first, or raise the second")
-        bounds = ("importance_level", "importance_floor", "importance_cap")
-        changed = [name for name in bounds if getattr(self, name) != type(self).model_fields[name].default]
-        if changed and self.importance == "none":
-            raise ValueError(
-                f"{changed[0]} has no effect with importance = 'none', which gives every token the weight 1 -> remove "
-                "it, or set importance to 'truncate' or 'mask'"
-            )
         return self
 
 

@@ -27,7 +27,7 @@ def weights(rhos: list[float], branches: list[int] | None = None, **settings: ob
         ({"importance": "mask", "importance_cap": 2.0}, [0.5, 1.0, 0.0, 0.0]),  # MIS
         ({"importance": "mask", "importance_floor": 0.5, "importance_cap": 5.0}, [0.5, 1.0, 3.0, 0.0]),  # IcePop
         ({"importance": "mask", "importance_floor": 0.6, "importance_cap": 5.0}, [0.0, 1.0, 3.0, 0.0]),
-        ({"importance": "none"}, [1.0, 1.0, 1.0, 1.0]),
+        ({"importance": "none", "importance_cap": 2.0}, [1.0, 1.0, 1.0, 1.0]),
     ],
 )
 def test_the_published_weights_of_tokens(settings: dict[str, object], expected: list[float]) -> None:
@@ -60,11 +60,3 @@ def test_the_share_beyond_the_bounds_is_counted() -> None:
 def test_a_floor_above_the_cap_is_refused() -> None:
     with pytest.raises(ValidationError, match="importance_floor is above importance_cap"):
         ImportanceSettings(importance_floor=2.0)
-
-
-@pytest.mark.parametrize(
-    "bound", [{"importance_cap": 2.0}, {"importance_floor": 0.5}, {"importance_level": "branch_mean"}]
-)
-def test_bounds_without_a_weight_are_refused(bound: dict[str, object]) -> None:
-    with pytest.raises(ValidationError, match=f"{next(iter(bound))} has no effect with importance = 'none'"):
-        ImportanceSettings.model_validate({"importance": "none"} | bound)
