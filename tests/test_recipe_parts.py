@@ -311,8 +311,8 @@ ANCHORED = POOL | {"demonstrations": "/d.jsonl", "demonstration_rule": "anchor"}
         (["ppo_clip", "nll"], {}, "no member is replayed as one"),
         (["ppo_clip", "nll"], POOL, "no member is replayed as one"),
         (["ppo_clip", "nll"], {"name": "recent"}, "no member is replayed as one"),
-        (["ppo_clip", "nll"], POOL | {"demonstration_rule": "anchor"}, "no member is replayed as one"),
         (["ppo_clip"], POOL | {"rule": "anchor"}, "no term of loss.terms imitates anchors"),
+        (["ppo_clip"], POOL | {"demonstration_rule": "anchor"}, "no term of loss.terms imitates anchors"),
         (["ppo_clip"], ANCHORED, "no term of loss.terms imitates anchors"),
         (["ppo_clip", {"name": "nll", "uses": []}], POOL, "at least 1 item"),
     ],
@@ -327,7 +327,7 @@ def test_anchors_and_the_term_that_imitates_them_come_together(terms, replay, re
     [
         (["ppo_clip", "nll"], POOL | {"rule": "anchor"}),
         (["ppo_clip", "nll"], ANCHORED),
-        (["ppo_clip"], POOL | {"demonstration_rule": "anchor"}),
+        (["ppo_clip", "nll"], POOL | {"demonstration_rule": "anchor"}),
         (["ppo_clip", {"name": "nll", "uses": ["replay"]}], POOL),
     ],
 )

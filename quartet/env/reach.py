@@ -1,7 +1,9 @@
 """Addresses that the pages of a browser may reach: those of its tasks, and none else of this machine or a network."""
 
 from collections.abc import Iterable
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from quartet.errors import ConfigError
 
 ALL = "*"
 BLOCKED = "MAP * ~NOTFOUND"
@@ -15,8 +17,11 @@ class Reach:
     """Hosts with their ports, and folders of files."""
 
     def __init__(self, addresses: Iterable[str]) -> None:
-        """Allow addresses: URLs, or hosts with or without a port; `*` allows all. A file allows its folder."""
-        split = [urlsplit(one if "//" in one else f"//{one}") for one in addresses]
+        """Allow addresses: URLs, or hosts with or without a port; `*` allows all. A file allows its folder.
+
+        Raise `ConfigError` for an address whose port is no number.
+        """
+        split = [_split(one) for one in addresses]
         self._all = any(one.netloc == ALL for one in split)
         self._folders = tuple(unquote(one.path).rpartition("/")[0] + "/" for one in split if one.scheme == "file")
         self._hosts = [
@@ -39,3 +44,15 @@ class Reach:
         if split.scheme == "file":
             return ".." in split.path or not unquote(split.path).startswith(self._folders)
         return split.scheme not in ("http", "https", *INNER_SCHEMES)
+
+
+def _split(address: str) -> SplitResult:
+    split = urlsplit(address if "//" in address else f"//{address}")
+    try:
+        _ = split.port
+    except ValueError as error:
+        raise ConfigError(
+            f"{address!r} is no address that a page can reach: {error}",
+            "name a host, a host with a port such as 127.0.0.1:8000, a URL, or * for all, in env.reachable",
+        ) from error
+    return split

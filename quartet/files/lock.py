@@ -40,7 +40,10 @@ class Holder(NamedTuple):
     @property
     def is_here(self) -> bool:
         """True if the id names a process of this machine and container, as is assumed of an id alone."""
-        return not self.host or self[1:] == Holder.this_process()[1:]
+        here = Holder.this_process()
+        if self.boot and here.boot:  # the name of a host may change while it runs
+            return (self.boot, self.namespace) == (here.boot, here.namespace)
+        return self.host in ("", here.host)
 
     def __str__(self) -> str:
         if self.is_here:

@@ -170,7 +170,6 @@ KILLED = """
 import asyncio, psutil
 from quartet.config import Reward
 from quartet.env.rewards.base import Case
-from quartet.env.scoring.limited import limited
 from quartet.env.scoring.scorer import Scorer
 from quartet.types import Message
 
@@ -209,7 +208,7 @@ async def test_the_score_of_a_dict_of_verl_is_the_whole_reward():
 
 def test_a_computation_has_limits_of_its_own():
     assert limited(lambda: 0.5, 1) == 0.5
-    for too_much in (lambda: 9**9**9, sys.exit, lambda: os.write(1, bytes(1 << 60))):
+    for too_much in (lambda: 9**9**9, sys.exit, lambda: os.write(1, bytes(1 << 60)), lambda: os._exit(3)):
         assert limited(too_much, 1) is None
     with pytest.raises(RewardError, match=r"raised ValueError: could not convert.*test_scorer\.py"):
         limited(lambda: float("x"), 1)
@@ -222,3 +221,51 @@ async def test_a_confined_reward_scores():
         assert await one.score(case("4")) == {"exact_match": 1.0}
     finally:
         await one.close()
+
+
+LOGS = """
+import logging, sys
+from quartet.env.scoring.limited import limited
+
+def warns():
+    logging.getLogger("library").warning("a library of rewards logs")
+    print("and prints")
+    return 0.5
+
+print(limited(warns, 1), file=sys.stderr)
+"""
+
+
+def test_output_of_a_limited_computation_is_no_error_where_the_log_is_a_file(tmp_path):
+    with (tmp_path / "log").open("w") as log:
+        subprocess.run([sys.executable, "-c", LOGS], stdout=log, stderr=log, check=True)
+    assert (tmp_path / "log").read_text() == "0.5\n"
+
+
+OUTLIVED = """
+import os, time
+from quartet.env.scoring.limited import limited
+
+def sleeps():
+    os.write(ready, str(os.getpid()).encode())
+    time.sleep(600)
+    return 1.0
+
+read, ready = os.pipe()
+if os.fork():
+    print(os.read(read, 20).decode(), flush=True)
+    time.sleep(600)
+limited(sleeps, 1)
+"""
+
+
+def test_a_limited_computation_ends_with_the_process_that_started_it():
+    with subprocess.Popen([sys.executable, "-c", OUTLIVED], stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        sleeper = psutil.Process(int(first.stdout.readline()))
+        starter = sleeper.parent()
+        assert starter is not None
+        starter.kill()
+        first.kill()
+    psutil.wait_procs([sleeper], timeout=60)
+    assert not sleeper.is_running() or sleeper.status() == psutil.STATUS_ZOMBIE

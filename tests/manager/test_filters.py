@@ -90,6 +90,7 @@ def test_groups_of_one_rollout_refuse_the_filter_of_equal_rewards():
     forked = {"rollout": {"brancher": "branch_grpo"}}
     assert recipe(**ONE, **forked).filters, "forks are compared with their parent"
     assert recipe(**ONE, replay="success_pool").filters, "stored successes join the group"
+    assert recipe(**ONE | {"control": ONE["control"] | {"allocator": "ettrl"}}).filters, "a second round adds forks"
 
 
 def test_overlong_leaves_out_what_was_cut_off_or_too_long():

@@ -147,14 +147,14 @@ def test_stop_of_a_supervisor_that_ended_or_belongs_to_another_user(tmp_path, mo
     assert ended.value.code == exit_code
 
 
-@pytest.mark.parametrize("differs", ["host", "boot", "namespace"])
+@pytest.mark.parametrize("differs", ["machine", "boot", "namespace"])
 def test_stop_signals_no_process_of_another_machine_or_container(tmp_path, monkeypatch, differs):
     run, signalled = tmp_path / "run", []
     Ledger.create(run).close()
     with monkeypatch.context() as elsewhere:
-        if differs == "host":
+        if differs == "machine":
             elsewhere.setattr(socket, "gethostname", lambda: "node-2")
-        elif differs == "boot":
+        if differs in ("machine", "boot"):
             (tmp_path / "boot_id").write_text("another\n")
             elsewhere.setattr(lock, "BOOT_ID", tmp_path / "boot_id")
         else:
@@ -163,7 +163,7 @@ def test_stop_signals_no_process_of_another_machine_or_container(tmp_path, monke
         running.__enter__()
     monkeypatch.setattr(os, "kill", lambda pid, signal: signalled.append(pid))
     stopped = CliRunner().invoke(command, [str(run)])
-    host = "node-2" if differs == "host" else socket.gethostname()
+    host = "node-2" if differs == "machine" else socket.gethostname()
     assert isinstance(stopped.exception, SetupError)
     assert f"run `quartet stop` where that process runs, on {host}" in str(stopped.exception)
     with pytest.raises(SetupError, match=f"in use by process {os.getpid()} on .*{host}"), RunLock(run):
@@ -182,3 +182,11 @@ def test_a_lock_with_an_id_alone_is_read(tmp_path):
 
 def raised(error: type[Exception]) -> None:
     raise error
+
+
+def test_a_holder_is_known_by_its_boot_and_container_not_by_a_name_that_may_change():
+    here = Holder.this_process()
+    assert here.boot and here.namespace
+    assert here._replace(host="renamed").is_here
+    assert not here._replace(namespace="0").is_here and not here._replace(boot="0").is_here
+    assert not here._replace(host="elsewhere", boot="", namespace="").is_here

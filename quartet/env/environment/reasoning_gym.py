@@ -19,6 +19,8 @@ from quartet.types import Message, Observation, StepResult, TakenAction, Task, T
 
 INEXACT = ("boxnet", "composite", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour")
 """Data sets whose scorer gives their own answer less than 1 in version 0.1.25, or that need settings."""
+WALL_SECONDS = 5
+"""Seconds of the clock for each second of the processor that an answer may need, on a busy machine."""
 VERIFIER = "quartet.env.scoring.verifier:Verifier"
 
 
@@ -65,7 +67,8 @@ class ReasoningGym(Environment):
         if confined:
             require_bubblewrap("the answers that reasoning-gym evaluates", "env.sandbox")
         limits = {"options": settings.options, "answer_seconds": settings.answer_seconds}
-        scorer = Scorer(config.Reward.model_validate({"name": VERIFIER, **limits}), confined=confined)
+        wall = {"timeout_seconds": WALL_SECONDS * settings.answer_seconds}
+        scorer = Scorer(config.Reward.model_validate({"name": VERIFIER, **limits, **wall}), confined=confined)
 
         def session() -> Env:
             chosen: Any = Problem(self, scorer)

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 
+from quartet.die_with import die_with
 from quartet.errors import RewardError
 from quartet.fault import fault_of
 
@@ -25,13 +26,13 @@ def limited(compute: Callable[[], float], processor_seconds: int) -> float | Non
     """Return the value of a function that runs in a forked process for at most `processor_seconds`.
 
     Return None if the response made it too long, too large or too deep, or ended the process before it had a value.
-    The process writes no files and, unless it is root's, starts no other process. Raise `RewardError` if the function
-    raises another exception.
+    The process writes no files and no output, ends with this one and, unless it is root's, starts no other process.
+    Raise `RewardError` if the function raises another exception, or if a signal from elsewhere ends the process.
     """
     # The process may run code of the response, so it sends back no pickles.
     with mmap.mmap(-1, VALUE.size + MAX_PROBLEM_BYTES) as shared:
         VALUE.pack_into(shared, 0, math.nan)
-        process = FORK.Process(target=_run, args=(compute, processor_seconds, shared))
+        process = FORK.Process(target=_run, args=(compute, processor_seconds, shared, os.getpid()))
         process.start()
         process.join()
         (value,) = VALUE.unpack_from(shared)
@@ -40,21 +41,27 @@ def limited(compute: Callable[[], float], processor_seconds: int) -> float | Non
         os.killpg(process.pid or 0, signal.SIGKILL)  # what it left behind
     if problem:
         raise RewardError(problem, "report it to the package that compares answers")
-    if process.exitcode not in (0, *RESPONSE_AT_FAULT):
-        raise RewardError(f"ended with exit status {process.exitcode}", "look at the process's output")
+    if process.exitcode is not None and process.exitcode < 0 and process.exitcode not in RESPONSE_AT_FAULT:
+        raise RewardError(f"was ended by signal {-process.exitcode}", "look for a process that is short of memory")
     return None if process.exitcode or math.isnan(value) else value
 
 
-def _run(compute: Callable[[], float], processor_seconds: int, shared: mmap.mmap) -> None:
-    """Limit this process and store the value of the function, or the summary of its exception."""
+def _run(compute: Callable[[], float], processor_seconds: int, shared: mmap.mmap, parent: int) -> None:
+    """Limit this process, store the value of the function or the summary of its exception, and end the process."""
     os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    die_with(parent)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for output in (1, 2):  # with the limit of files below, output to a log would be an error
+        os.dup2(nowhere, output)
     resource.setrlimit(resource.RLIMIT_CPU, (processor_seconds, processor_seconds + 1))
     for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC):
         resource.setrlimit(limit, (0, 0))
     try:
         VALUE.pack_into(shared, 0, compute())
     except (SystemExit, MemoryError, RecursionError):
-        return
+        pass
     except Exception as error:  # noqa: BLE001  (raised again in the caller)
         problem = f"raised {fault_of(error).summary}".encode(errors="replace")[:MAX_PROBLEM_BYTES]
         shared[VALUE.size : VALUE.size + len(problem)] = problem
+    os._exit(0)  # without the end of the interpreter, which would flush output that the limit refuses

@@ -4,6 +4,7 @@ from typing import Any
 
 from quartet.config import Recipe
 from quartet.errors import ConfigError
+from quartet.manager.control.base import RolloutAllocator
 from quartet.manager.filter.base import EQUAL_REWARDS, Filter
 from quartet.registry import find
 from quartet.types import Group
@@ -34,7 +35,10 @@ class MixedOutcome(Filter):
 
 
 def _rollouts_are_the_only_members(recipe: Recipe) -> bool:
-    """Return whether a group has one member per allocated rollout: no fork, stored member, or second player."""
+    """Return whether a group has one member per allocated rollout: no fork, second round, stored member, or second
+    player."""
     brancher: Any = find("brancher", recipe.rollout.brancher.name)
     loop: Any = find("loop", recipe.rollout.loop.name)
-    return recipe.replay.name == "none" and not brancher.may_fork and loop.one_player
+    allocator: Any = find("allocator", recipe.control.allocator.name)
+    adds = brancher.may_fork or allocator.more is not RolloutAllocator.more
+    return recipe.replay.name == "none" and not adds and loop.one_player

@@ -51,7 +51,7 @@ class SuccessPool(Replay):
 
     @classmethod
     def rules(cls, settings: Settings, recipe: Recipe) -> frozenset[ReplayRule]:
-        return frozenset({settings.rule, *([recipe.replay.demonstration_rule] if recipe.replay.demonstrations else [])})
+        return frozenset({settings.rule, recipe.replay.demonstration_rule})  # `quartet ledger import` adds some, too
 
     def compose(self, group: Group) -> Group:
         if not group.members or any(member.trajectory.success for member in group.members):

@@ -14,10 +14,10 @@ class Ear(Credit):
     """Advantage: GRPO's, times 1 + (mean - H) / mean, at least 0.
 
     H is the mean entropy of a rollout's sampled tokens under the trained policy, `mean` the mean of H over the group. A
-    rollout that is as certain as the others keeps its advantage, a certain one gets up to twice as much, one with twice
-    the mean entropy none. The bound at 0 is our reading: below it, an uncertain success would be unlearned. If all
-    entropies are 0, or a rollout's are unknown, the factor is 1. H of a fork covers only its own tokens, without those
-    that it shares with its parent.
+    rollout that is as certain as the others keeps its advantage, a certain one gets up to twice as much, one with at
+    least twice the mean entropy none. The bound at 0 is our reading: below it, an uncertain success would be unlearned.
+    If all entropies are 0, or a rollout's are unknown, the factor is 1. H of a fork covers only its own tokens, without
+    those that it shares with its parent.
     """
 
     class Settings(Grpo.Settings):
