@@ -4,6 +4,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from msgspec.structs import replace
+
 from quartet.config import Recipe
 from quartet.errors import ConfigError
 from quartet.part import Part
@@ -52,12 +54,17 @@ def reopened(turns: Sequence[Turn], messages: Sequence[Message], goal: str) -> l
     """Return the messages of a new conversation: the system's messages of the first turn, then `messages`.
 
     Without a `goal`, the first turn's other messages are repeated, too, since they state the task. Environments send
-    all of these only at a reset. Messages with one of the system are complete.
+    all of these only at a reset. A message of the user that follows them joins theirs, since some chat templates reject
+    two in a row. Messages with one of the system are complete.
     """
     if not turns or any(message.role == "system" for message in messages):
         return list(messages)
     first = turns[0].observation.messages
-    return [*(message for message in first if message.role == "system" or not goal), *messages]
+    opening = [message for message in first if message.role == "system" or not goal]
+    if not opening or not messages or not opening[-1].role == messages[0].role == "user":
+        return [*opening, *messages]
+    joined = replace(messages[0], content=f"{opening[-1].content}\n{messages[0].content}".strip())
+    return [*opening[:-1], joined, *messages[1:]]
 
 
 def first_observation(turns: Sequence[Turn], observation: Observation) -> Observation:
