@@ -236,7 +236,7 @@ class Crowded:
 
     engines_have_room = False
 
-    async def look(self) -> int:
+    async def follow(self) -> int:
         return 3
 
 
