@@ -479,7 +479,7 @@ def test_a_reset_without_a_seed_leaves_the_random_numbers_of_sessions_alone():
 
 
 async def test_a_silent_client_loses_its_session_and_its_next_reset_gets_another():
-    async with hosting(idle_timeout_seconds=0.05) as (host, pool):
+    async with hosting(idle_timeout_seconds=0.5) as (host, pool):  # longer than a reset on a busy machine
         remote = RemoteEnvPool(lambda: [host.url], 1, token=TOKEN)
         env = await remote.acquire()
         await env.reset(task())

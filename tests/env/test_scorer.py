@@ -1,6 +1,7 @@
 """Rewards in child processes: what fails is an error of its own case, and the next case is scored."""
 
 import asyncio
+import math
 import os
 import resource
 import subprocess
@@ -208,6 +209,7 @@ async def test_the_score_of_a_dict_of_verl_is_the_whole_reward():
 
 def test_a_computation_has_limits_of_its_own():
     assert limited(lambda: 0.5, 1) == 0.5
+    assert math.isnan(limited(lambda: math.nan, 1) or 0.0), "no fault of the response, so an error instead of a zero"
     for too_much in (lambda: 9**9**9, sys.exit, lambda: os.write(1, bytes(1 << 60)), lambda: os._exit(3)):
         assert limited(too_much, 1) is None
     with pytest.raises(RewardError, match=r"raised ValueError: could not convert.*test_scorer\.py"):

@@ -89,9 +89,8 @@ class ReasoningGym(Environment):
         if task.family not in self.families():
             raise ConfigError(f"unknown data set {task.family!r}", nearest(task.family, self.families()))
         options = self.settings.options.get(task.family, {})
-        return import_extra("reasoning_gym", self.extra).create_dataset(task.family, seed=task.seed, size=1, **options)[
-            0
-        ]
+        library = import_extra("reasoning_gym", self.extra)
+        return library.create_dataset(task.family, seed=task.seed, size=1, **options)[0]
 
 
 class Problem:

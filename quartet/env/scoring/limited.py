@@ -1,6 +1,5 @@
 """Computation in a forked process with limits, for code that a response can make too long, too large or too deep."""
 
-import math
 import mmap
 import multiprocessing
 import os
@@ -18,7 +17,8 @@ FORK = multiprocessing.get_context("fork")
 """Processes that share the imported libraries, whose own limits are signals, which cannot end a long power."""
 RESPONSE_AT_FAULT = (-signal.SIGXCPU, -signal.SIGABRT, -signal.SIGSEGV)
 """Exit statuses of a process that a response such as `9^{9^{9}}` made too long, too large or too deep."""
-VALUE = struct.Struct("d")
+VALUE = struct.Struct("?d")
+"""Whether the function has returned, and its value, which may be NaN."""
 MAX_PROBLEM_BYTES = 1000
 
 
@@ -31,11 +31,10 @@ def limited(compute: Callable[[], float], processor_seconds: int) -> float | Non
     """
     # The process may run code of the response, so it sends back no pickles.
     with mmap.mmap(-1, VALUE.size + MAX_PROBLEM_BYTES) as shared:
-        VALUE.pack_into(shared, 0, math.nan)
         process = FORK.Process(target=_run, args=(compute, processor_seconds, shared, os.getpid()))
         process.start()
         process.join()
-        (value,) = VALUE.unpack_from(shared)
+        returned, value = VALUE.unpack_from(shared)
         problem = shared[VALUE.size :].rstrip(b"\0").decode(errors="replace")
     with suppress(ProcessLookupError):
         os.killpg(process.pid or 0, signal.SIGKILL)  # what it left behind
@@ -43,7 +42,7 @@ def limited(compute: Callable[[], float], processor_seconds: int) -> float | Non
         raise RewardError(problem, "report it to the package that compares answers")
     if process.exitcode is not None and process.exitcode < 0 and process.exitcode not in RESPONSE_AT_FAULT:
         raise RewardError(f"was ended by signal {-process.exitcode}", "look for a process that is short of memory")
-    return None if process.exitcode or math.isnan(value) else value
+    return value if returned and not process.exitcode else None
 
 
 def _run(compute: Callable[[], float], processor_seconds: int, shared: mmap.mmap, parent: int) -> None:
@@ -58,7 +57,7 @@ def _run(compute: Callable[[], float], processor_seconds: int, shared: mmap.mmap
     for limit in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC):
         resource.setrlimit(limit, (0, 0))
     try:
-        VALUE.pack_into(shared, 0, compute())
+        VALUE.pack_into(shared, 0, True, compute())
     except (SystemExit, MemoryError, RecursionError):
         pass
     except Exception as error:  # noqa: BLE001  (raised again in the caller)

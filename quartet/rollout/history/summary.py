@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import NoReturn
 
-from msgspec.structs import replace
-
 from quartet.config.section import Positive, Section
 from quartet.errors import ConfigError
 from quartet.policy.prompt import turn_messages
@@ -42,18 +40,10 @@ class SummaryHistory(History):
         request = model.renderer.extend_chat(last.prompt, last.response_ids, [asked])
         summary = await model.generate(request, self.settings.max_tokens)
         tools = first_observation(episode.turns, observation).tools
-        begun = model.renderer.start_chat(self._opening(episode.turns, observation.goal), tools)
+        task = Message("user", f"{observation.goal}\n{self.settings.request}".strip())
+        begun = model.renderer.start_chat(reopened(episode.turns, [task], observation.goal), tools)
         messages = turn_messages(observation, [])
         return model.renderer.extend_chat(begun, summary.response_ids, messages, observation.pictures)
-
-    def _opening(self, turns: Sequence[Turn], goal: str) -> list[Message]:
-        """Return the messages before the summary: the system's messages, the task, and the request for a summary in the
-        message of the task, since some chat templates reject two messages of a user in a row."""
-        opening = reopened(turns, [], goal)
-        if not opening or opening[-1].role != "user":
-            opening.append(Message("user", goal))
-        asked = f"{opening[-1].content}\n{self.settings.request}".strip()
-        return [*opening[:-1], replace(opening[-1], content=asked)]
 
     def chats(self, turns: Sequence[Turn]) -> NoReturn:
         """Raise `ConfigError`: turns do not contain the summaries, without which the policy read no conversation."""
