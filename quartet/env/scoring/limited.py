@@ -18,7 +18,7 @@ FORK = multiprocessing.get_context("fork")
 RESPONSE_AT_FAULT = (-signal.SIGXCPU, -signal.SIGABRT, -signal.SIGSEGV)
 """Exit statuses of a process that a response such as `9^{9^{9}}` made too long, too large or too deep."""
 VALUE = struct.Struct("?d")
-"""Whether the function has returned, and its value, which may be NaN."""
+"""Flag that the function has returned, then its value, which may be NaN."""
 MAX_PROBLEM_BYTES = 1000
 
 
