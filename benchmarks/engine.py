@@ -20,6 +20,7 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import psutil
@@ -44,6 +45,14 @@ TURNS = 6
 OBSERVATION_TOKENS = 96
 TURN_TOKENS = 32
 
+
+class Lengths(NamedTuple):
+    """Tokens of a request."""
+
+    prompt: int
+    new: int
+
+
 Cells = dict[str, dict[str, float]]
 """Tokens per second by cell (`distinct/32/float32/1`: workload, concurrent, dtype, threads), then by contender. The key
 `ours/NAME` has the median of the paired ratios; `share_of_bandwidth` and `share_of_products` are of `ours`."""
@@ -54,6 +63,7 @@ Cells = dict[str, dict[str, float]]
 @click.option("--dtypes", default="float32,bfloat16", show_default=True)
 @click.option("--threads", default="1,2", show_default=True)
 @click.option("--workloads", default="distinct,shared,conversations", show_default=True)
+@click.option("--prompt-tokens", default=256, show_default=True, help="Tokens of a first prompt.")
 @click.option("--new-tokens", default=48, show_default=True, help="New tokens of single-turn requests.")
 @click.option("--repetitions", default=5, show_default=True)
 @click.option(
@@ -71,6 +81,7 @@ def main(
     dtypes: str,
     threads: str,
     workloads: str,
+    prompt_tokens: int,
     new_tokens: int,
     repetitions: int,
     clock: str,
@@ -81,6 +92,7 @@ def main(
     """Measure the engine."""
     if quick:
         concurrent, dtypes, threads, repetitions, new_tokens = "8", "float32", "1", 1, 8
+    lengths = Lengths(prompt_tokens, new_tokens)
     cells: Cells = {}
     transport, cores, seconds_of = 0.0, os.sched_getaffinity(0), CLOCKS[clock]
     for dtype, thread_count in product(dtypes.split(","), map(int, threads.split(","))):
@@ -90,8 +102,8 @@ def main(
             ours = next(contender for contender in all_of_them if isinstance(contender, Ours))
             limits = work.limits(ours.model, seconds_of)
             for name, count in cases(workloads.split(","), list(map(int, concurrent.split(",")))):
-                cell = compare(all_of_them, name, count, new_tokens, repetitions, seconds_of)
-                asked = requests(name, count, new_tokens, seed="sizes")
+                cell = compare(all_of_them, name, count, lengths, repetitions, seconds_of)
+                asked = requests(name, count, lengths, seed="sizes")
                 cell |= limits.shares(work.work_of(asked, ours.model), asked.generated_tokens / cell[Ours.name])
                 cells[f"{name}/{count}/{dtype}/{thread_count}"] = cell
                 figures = "  ".join(f"{key} {value:,.2f}" for key, value in cell.items())
@@ -134,7 +146,7 @@ def contenders(folder: Path | None, dtype: torch.dtype, threads: int, slots: int
 
 
 def compare(
-    everybody: list[Contender], name: str, count: int, new_tokens: int, repetitions: int, seconds_of: Timer
+    everybody: list[Contender], name: str, count: int, lengths: Lengths, repetitions: int, seconds_of: Timer
 ) -> dict[str, float]:
     """Return the median tokens per second of each contender, and the median ratio of Quartet's engine to each.
 
@@ -144,10 +156,12 @@ def compare(
     ours = next(contender for contender in everybody if isinstance(contender, Ours))
     reused_tokens = ours.engine.counters.reused_tokens
     # Every call has new prompts, because a prefix cache lives as long as its contender.
-    warm_up = requests(name, min(count, GROUP), min(new_tokens, 4), seed=f"{name}/{count}/warm-up")
+    warm_up = requests(
+        name, min(count, GROUP), lengths._replace(new=min(lengths.new, 4)), seed=f"{name}/{count}/warm-up"
+    )
     for contender in everybody:
         contender.run(warm_up, seed=0)
-    workloads = [requests(name, count, new_tokens, seed=f"{name}/{count}/{index}") for index in range(repetitions)]
+    workloads = [requests(name, count, lengths, seed=f"{name}/{count}/{index}") for index in range(repetitions)]
     for repetition, workload in enumerate(workloads):
         for turn in range(len(everybody)):  # the first contender changes with the repetition
             contender = everybody[(turn + repetition) % len(everybody)]
@@ -162,13 +176,13 @@ def compare(
     return {key: round(value, 3) for key, value in figures.items()}
 
 
-def requests(name: str, count: int, new_tokens: int, seed: str) -> Workload:
+def requests(name: str, count: int, lengths: Lengths, seed: str) -> Workload:
     """Return the workload of this name."""
     if name == "distinct":
-        return base.distinct(count, 256, new_tokens, seed)
+        return base.distinct(count, lengths.prompt, lengths.new, seed)
     if name == "shared":
-        return base.shared(count, GROUP, 256, new_tokens, seed)
-    return base.conversations(count, TURNS, 256, OBSERVATION_TOKENS, min(new_tokens, TURN_TOKENS), seed)
+        return base.shared(count, GROUP, lengths.prompt, lengths.new, seed)
+    return base.conversations(count, TURNS, lengths.prompt, OBSERVATION_TOKENS, min(lengths.new, TURN_TOKENS), seed)
 
 
 def summary(cells: Cells) -> dict[str, float | None]:

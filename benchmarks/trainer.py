@@ -6,7 +6,7 @@ The contenders take turns, each in a process of its own that keeps freed memory.
 other load disturbs less than with a clock.
 
 Limits of the comparison:
-- The model is a Qwen3 with 3.4 M parameters, or that of `--model`, in float32, with one thread.
+- The model is a Qwen3 with 3.4 M parameters, or that of `--model`, with weights in float32, and one thread.
 - The turns of TRL and of Quartet include advantages; TRL's also include rewards and decoding of tokens into text, and
   Quartet's include packing of calls into sequences. The bare loop starts from sequences with advantages.
 - On a CPU, TRL applies the output head at every position, those of prompts and padding included. Its code that leaves
@@ -95,6 +95,13 @@ def _names(context: click.Context, option: click.Parameter, batches: str) -> lis
     show_default=True,
     help="Tokens of a microbatch, fewer if memory is short: TRL keeps the logits of all of them several times.",
 )
+@click.option(
+    "--compute-dtype",
+    type=click.Choice(["float32", "bfloat16"]),
+    default="float32",
+    show_default=True,
+    help="Precision of Quartet's matrix products. The others compute in float32.",
+)
 @click.option("--json", "as_json", is_flag=True)
 def main(
     repetitions: int,
@@ -103,14 +110,15 @@ def main(
     without: tuple[str, ...],
     model: Path | None,
     microbatch_tokens: int,
+    compute_dtype: str,
     as_json: bool,
 ) -> None:
     """Measure train steps."""
-    works = [Work(batch, rollouts, model, microbatch_tokens) for batch in batches]
+    works = [Work(batch, rollouts, model, microbatch_tokens, compute_dtype) for batch in batches]
     costs = {work.batch: measure(work, repetitions, without) for work in works}
     result = ratios(costs) | {
         "batches": {
-            batch: sizes(prepared(BATCHES[batch](rollouts)), of_batch, new_model(model))
+            batch: sizes(prepared(BATCHES[batch](rollouts)), of_batch, new_model(model), compute_dtype)
             for batch, of_batch in costs.items()
         }
     }
@@ -146,7 +154,9 @@ def ratios(costs: Costs) -> dict[str, Any]:
     return result
 
 
-def sizes(branches: Sequence[Branch], costs: Mapping[str, Sequence[Spent]], model: Any) -> dict[str, Any]:
+def sizes(
+    branches: Sequence[Branch], costs: Mapping[str, Sequence[Spent]], model: Any, compute_dtype: str
+) -> dict[str, Any]:
     """Return sizes of the batch, each contender's cost, and the share of our time that the matrix products alone would
     take."""
     nodes = {branch.ids_L[: end + 1].tobytes() for branch in branches for end in range(branch.num_tokens)}
@@ -155,7 +165,7 @@ def sizes(branches: Sequence[Branch], costs: Mapping[str, Sequence[Spent]], mode
         name: round(statistics.median(one.processor_seconds for one in of_name), 3) for name, of_name in costs.items()
     }
     gflop = gigaflop(model, len(nodes), trained, attention_pairs(branches))
-    rate = gigaflop_per_second(model)
+    rate = gigaflop_per_second(model, compute_dtype)
     return {
         "sequence_tokens": sum(branch.num_tokens for branch in branches),
         "distinct_tokens": len(nodes),
@@ -181,7 +191,7 @@ def gigaflop(model: Any, tokens: int, trained: int, pairs: int) -> dict[str, flo
     }
 
 
-def gigaflop_per_second(model: Any) -> float:
+def gigaflop_per_second(model: Any, compute_dtype: str) -> float:
     """Return the speed of one product with a matrix of the model's MLP on one thread."""
     import torch
 
@@ -189,7 +199,9 @@ def gigaflop_per_second(model: Any) -> float:
 
     torch.set_num_threads(1)
     config = model.config
-    return 1e-9 * flop_per_second(config.hidden_size, config.intermediate_size, torch.float32, processor_seconds)
+    return 1e-9 * flop_per_second(
+        config.hidden_size, config.intermediate_size, getattr(torch, compute_dtype), processor_seconds
+    )
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ class Work(NamedTuple):
     rollouts: int
     policy: Path | None = None
     microbatch_tokens: int = MICROBATCH_TOKENS
+    compute_dtype: str = "float32"
+    """Precision of Quartet's matrix products."""
 
 
 class Spent(NamedTuple):

@@ -36,7 +36,7 @@ RECIPE: dict[str, Any] = {
 
 
 def train(turns: Turns, batch: Batch, work: Work, *, apart: bool) -> None:
-    recipe = recipe_of(work.microbatch_tokens)
+    recipe = recipe_of(work.microbatch_tokens, compute_dtype=work.compute_dtype)
     learner, number = Learner(new_model(work.policy), recipe), 0
     while True:
         turns.begin()
