@@ -11,6 +11,7 @@ import click
 from quartet import __version__
 from quartet.cli.group import LazyGroup
 from quartet.errors import ConfigError, InterruptedByUser, QuartetError
+from quartet.native.memory_allocator import use_huge_pages
 from quartet.terminal.say import say
 
 COMMANDS = {
@@ -60,6 +61,7 @@ def cli() -> None:
 def main() -> None:
     """Run the command. Show expected errors with the next step and without a traceback."""
     sys.excepthook = _show_bug
+    use_huge_pages()
     sys.path.append(str(Path.cwd()))  # a recipe may name a part in a local file, `module:Class`
     try:
         sys.exit(cli.main(prog_name="quartet", standalone_mode=False) or 0)

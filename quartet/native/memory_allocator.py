@@ -1,6 +1,7 @@
-"""Configuration of the C library's memory allocator, so that the process keeps freed memory."""
+"""Configuration of the memory allocators of PyTorch and of the C library."""
 
 import ctypes
+import os
 import sys
 from collections.abc import Callable
 
@@ -8,6 +9,16 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 KEPT_BYTES = 1 << 30
 MAX_MMAP_THRESHOLD_BEFORE_2_35 = 32 << 20
 """Largest value of M_MMAP_THRESHOLD that glibc accepts before version 2.35 (on 64 bits)."""
+
+
+def use_huge_pages() -> None:
+    """Let PyTorch ask Linux for huge pages (2 MiB) for its large tensors on the CPU, in this process and its children.
+
+    Must be called before PyTorch is imported, which reads the variable once. With pages of 4 KiB, many reads of weights
+    wait for the translation of an address: in a virtual machine on a Xeon, decode and prefill of SmolLM2-135M in
+    bfloat16 took 0.8 of the time with huge pages. A value that is set already is kept.
+    """
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
 def keep_freed_memory() -> None:

@@ -16,20 +16,19 @@ _one_dnn: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 """oneDNN's operator for x W^T + b, which `torch.compile` uses too; None if this PyTorch has none."""
 
 
-def _one_dnn_is_faster() -> bool:
-    """Return whether this is an AMD processor with AVX-512, and PyTorch has both libraries."""
+def _is_amd() -> bool:
     cpuinfo = Path("/proc/cpuinfo")
-    processor = cpuinfo.read_text() if cpuinfo.exists() else platform.processor()
-    return (
-        "AuthenticAMD" in processor
-        and torch.backends.cpu.get_cpu_capability() == "AVX512"
-        and torch.backends.mkl.is_available()
-        and torch.backends.mkldnn.is_available()
-        and _one_dnn is not None
-    )
+    return "AuthenticAMD" in (cpuinfo.read_text() if cpuinfo.exists() else platform.processor())
 
 
-ONE_DNN_IS_FASTER = _one_dnn_is_faster()
+HAS_BOTH_WITH_AVX512: bool = (
+    torch.backends.cpu.get_cpu_capability() == "AVX512"
+    and torch.backends.mkl.is_available()
+    and torch.backends.mkldnn.is_available()
+    and _one_dnn is not None
+)
+"""True on a processor with AVX-512 if PyTorch has both libraries."""
+ONE_DNN_IS_FASTER = HAS_BOTH_WITH_AVX512 and _is_amd()
 
 
 def linear(x_TD: torch.Tensor, weight_ED: torch.Tensor, bias_E: torch.Tensor | None = None) -> torch.Tensor:

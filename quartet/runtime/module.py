@@ -21,6 +21,7 @@ from quartet.errors import QuartetError
 from quartet.fault import fault_of
 from quartet.files.disk import disk_error
 from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
+from quartet.native.memory_allocator import use_huge_pages
 from quartet.recipe.file import read_with_plugins
 from quartet.telemetry.log import log_to_file
 from quartet.terminal.printable import printable
@@ -44,6 +45,7 @@ def run_module(module: str, run_dir: Path) -> int:
 
     A `QuartetError` is logged with its advice, any other exception with its traceback.
     """
+    use_huge_pages()
     rank = os.environ.get("RANK", "0")
     log_to_file(run_dir, module if rank == "0" else f"{module}.rank-{rank}")
     try:

@@ -13,7 +13,10 @@ from multiprocessing.util import Finalize
 
 import setproctitle  # first: it locates the command line from the environment's address, which changes below
 
+from quartet.native.memory_allocator import use_huge_pages
+
 os.environ["OMP_NUM_THREADS"] = "1"
+use_huge_pages()
 gc.disable()  # searching the imported objects, which stay, for garbage takes a fifth of the time
 
 FAULT = ""

@@ -42,3 +42,13 @@ def test_products_and_sums(dtype: torch.dtype, biased: bool, tokens: int, monkey
         if bias_E is not None:
             bias_E.add_(1)
         matrix.pack()
+
+
+@pytest.mark.parametrize(("rows", "large"), [(1024, False), (1025, True)])
+def test_matrices_beyond_the_cache_are_packed_where_mkl_is_faster_otherwise(
+    rows: int, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row of 512 channels has 2 KiB in float32."""
+    monkeypatch.setattr(packed_linear, "ONE_DNN_IS_FASTER", False)
+    packed = PackedLinear(torch.randn(rows, 512)).packed
+    assert (packed is not None) == (large and packed_linear.HAS_BOTH_WITH_AVX512)
