@@ -42,7 +42,11 @@ ACTIVITIES: dict[str, Activity] = {
         Activity("claim", "claim of a batch", "#b9aeea"),
         Activity("pack", "joining of the trajectories' calls into training sequences", "#f0a070"),
         Activity("credit", "assignment of advantage, return and mask to each token", "#e69f00"),
-        Activity("old_logprobs", "forward pass for log-probs under the weights at the step's start", "#f0d24a"),
+        Activity(
+            "old_logprobs",
+            "microbatches, and forward passes under the weights at the step's start and under a reference",
+            "#f0d24a",
+        ),
         Activity("update", "forward, backward and optimizer steps", "#d55e00"),
         Activity("publish", "waiting for the previous policy's files, and copying of the weights", "#9b4a78"),
         Activity("write_policy", "writing of the copied weights to disk, while the next batch is trained", "#d9a3c4"),

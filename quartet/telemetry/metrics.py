@@ -201,7 +201,11 @@ declare(
     ("trajectories", "trajectories", "trajectories in the batch"),
     ("replayed_trajectories", "trajectories", "stored successes of earlier groups in the batch"),
     ("groups", "groups", "groups in the batch"),
-    ("zero_credit_group_share", "1", "share of groups that train nothing, because all their advantages are 0"),
+    (
+        "zero_credit_group_share",
+        "1",
+        "share of groups that train nothing: all their advantages are 0, and no member is an anchor",
+    ),
     ("branches_per_trajectory", "branches", "training sequences per trajectory"),
     (
         "lag_mean_versions",
@@ -215,7 +219,11 @@ declare(
     ("held_back_seconds", "seconds", "time for which the batch was held back for due groups (`admission.on_late`)"),
     ("pack_seconds", "seconds", "time to join the trajectories' calls into training sequences"),
     ("credit_seconds", "seconds", "time to assign credit, including the forward passes that it needs"),
-    ("old_logprobs_seconds", "seconds", "time for log-probs under the weights at the step's start"),
+    (
+        "old_logprobs_seconds",
+        "seconds",
+        "time to form microbatches, and for log-probs under the weights at the step's start and under a reference",
+    ),
     ("update_seconds", "seconds", "time for forward, backward and optimizer steps"),
     ("publish_seconds", "seconds", "time to wait for the previous policy's files and to copy the weights"),
     ("copy_state_seconds", "seconds", "time to wait for the previous checkpoint and to copy the trainer's state"),

@@ -26,6 +26,11 @@ class CallTree:
         sums_C = np.bincount(self.nodes_C, values_N[self._members_C], minlength=len(self.nodes_C))
         return sums_C[self.nodes_C] / self.leaves_C
 
+    def leave_out(self, batch: CreditBatch, left_out_N: np.ndarray) -> None:
+        """Mask the tokens of these members `[N]`. Calls that they share with other members are still trained, because
+        shared calls are trained in the parent only."""
+        batch.mask_T &= (self.leaf_means(left_out_N.astype(float)) < 1)[batch.calls_T]
+
     def likely_means(self, batch: CreditBatch) -> np.ndarray:
         """Return `[C]`: the member's reward at its last call, otherwise the mean of the values of the next nodes, each
         weighed by the recorded probability of its response, normalised over these nodes. The next nodes have equal

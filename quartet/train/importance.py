@@ -23,6 +23,9 @@ if TYPE_CHECKING:  # the command line validates a recipe without loading torch
 
 MAX_LOG_RATIO = 20.0
 """Bound on log-ratios before `exp`, so that one extreme token cannot overflow a batch."""
+AGREEMENT = 1e-4
+"""Relative change up to which a weight counts as unchanged: the log-probs of engine and trainer differ by as much in
+float32, and a cap of 1 would otherwise count half of all tokens."""
 METRICS = {
     "train/importance_mean": "1: mean importance weight (old over sampled probability), after the cap",
     "train/importance_capped_fraction": "1: share of importance weights above the cap or below the floor",
@@ -70,10 +73,11 @@ def importance_weights(
         log_rho_T = over_branches(log_rho_T, branches_T, mean=settings.importance_level == "branch_mean")
     rho_T, floor, cap = bounded_exp(log_rho_T), settings.importance_floor, settings.importance_cap
     weights_T = _BOUND[settings.importance](rho_T, floor, cap)
+    bounded_T = ((weights_T - rho_T).abs() > AGREEMENT * rho_T) & (settings.importance != "none")
     return weights_T, {
         "importance_mean": weights_T,
         "importance_square_mean": weights_T.square(),
-        "importance_capped_fraction": ((rho_T > cap) | (rho_T < floor)).to(rho_T.dtype),
+        "importance_capped_fraction": bounded_T.to(rho_T.dtype),
     }
 
 

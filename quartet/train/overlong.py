@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from quartet.train.call_tree import CallTree
 from quartet.train.credit.base import Credit
 from quartet.train.credit_batch import CreditBatch
 
@@ -26,6 +27,7 @@ class OverlongPenalty(Credit):
 
 class TruncatedMask(Credit):
     """Leave the tokens of truncated rollouts out of the loss; their rewards stay in the baseline (DAPO, section 3.4).
+    Calls that are shared with a fork that was not truncated are trained.
 
     The loss is averaged over the other rollouts, also by `fixed_divisor`. The filter `overlong` removes truncated
     rollouts from the baseline too.
@@ -35,4 +37,4 @@ class TruncatedMask(Credit):
         super().__init__(None)
 
     def assign(self, batch: CreditBatch) -> None:
-        batch.mask_T &= ~batch.truncated_N[batch.members_T]
+        CallTree(batch).leave_out(batch, batch.truncated_N)

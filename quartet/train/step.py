@@ -176,6 +176,8 @@ class Learner:
         gap = gap_means(totals)
         metrics = {name: float(total) / steps[name] for name, total in totals.items()} | gap
         computed = sum(microbatch.ids_BL.numel() for minibatch in plan for microbatch in minibatch)
+        if steps:
+            metrics["learning_rate"] = self.optimizer.param_groups[0]["lr"]
         metrics["computed_tokens"] = sum(int(each[""]) for each in self.ranks.numbers({"": computed}))
         mean, square_mean = metrics.get("importance_mean", 0.0), metrics.pop("importance_square_mean", 0.0)
         if square_mean:
@@ -199,7 +201,7 @@ class Learner:
         set_learning_rates(self.optimizer, self.recipe.train, self.optimizer_step)
         with on_device_for_step(self.optimizer, self.model.device, self.recipe.train):
             self.optimizer.step()
-        return {**metrics, "learning_rate": self.optimizer.param_groups[0]["lr"]}
+        return metrics
 
     def gradient(
         self, minibatch: Sequence[Microbatch], progress: Callable[[], None], witness: Witness | None = None

@@ -12,11 +12,11 @@ from quartet.train.credit_batch import CreditBatch, piecewise, to_come
 
 
 class DoublyRobust(Credit):
-    """Advantage of step h of H: w R + (1 - w) (r_h + V(s_h+1) - V(s_h)), with w = trace^(H - h).
+    """Advantage of step h of H: w R_h + (1 - w) (r_h + V(s_h+1) - V(s_h)), with w = trace^(H - h).
 
-    The last step has only the reward: the outcome is certain there. The earlier a step, the more its value counts. The
-    value of a step is that of its first trained token, and its return, which the loss term `value` fits, is the sum of
-    its reward and of later ones. Steps without a trained token are left out.
+    R_h is the sum of the rewards from step h on. The last step has only the reward: the outcome is certain there. The
+    earlier a step, the more its value counts. The value of a step is that of its first trained token, and its return,
+    which the loss term `value` fits, is R_h. Steps without a trained token are left out.
     """
 
     class Settings(Section):
@@ -51,4 +51,4 @@ def doubly_robust(rewards_K: np.ndarray, values_K: np.ndarray, trace: float) -> 
     """Return the advantages of a member's K steps."""
     weights_K = trace ** np.arange(len(rewards_K) - 1, -1, -1.0)
     differences_K = rewards_K + np.append(values_K[1:], 0.0) - values_K
-    return weights_K * rewards_K.sum() + (1 - weights_K) * differences_K
+    return weights_K * to_come(rewards_K) + (1 - weights_K) * differences_K

@@ -90,6 +90,12 @@ def test_digirl_mixes_outcome_and_temporal_difference(trace: float, advantages: 
     assert found == pytest.approx(advantages)
 
 
+def test_digirl_leaves_earlier_rewards_out_of_a_step():
+    """Without values and with a reward of the first step alone, only the first step has an advantage."""
+    found = doubly_robust(np.array([1.0, 0.0, 0.0]), np.zeros(3), 0.5)
+    assert found == pytest.approx([1.0, 0.0, 0.0])
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_an_experiment_compares_recipes_and_claims_what_it_measures(name: str):
     experiment = find(name)

@@ -81,6 +81,10 @@ def test_equal_rewards_and_a_group_of_one_give_zero(name: str, reward: float, si
     assert np.abs(of_rewards(Credit(name=name), [reward] * size)).max() <= 1e-12 * abs(reward)
 
 
+def test_rloo_is_exactly_zero_where_the_sum_of_equal_rewards_is_rounded() -> None:
+    assert not of_rewards(Credit(name="rloo"), [0.3] * 3).any()
+
+
 @pytest.mark.parametrize("name", COMPARING)
 @settings(max_examples=10)
 @given(rewards=group_rewards, random=st.randoms())

@@ -1,7 +1,10 @@
 """Long and truncated rollouts: DAPO's soft punishment before credit, and truncated members that leave the loss only."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
+from credit_cases import child
 from msgspec.structs import replace
 from test_majority_vote import MAJORITY_EAR
 from tiny_batches import make_batch, make_call, make_trajectory
@@ -85,6 +88,20 @@ def test_a_truncated_rollout_leaves_the_loss_and_stays_in_the_baseline(recipe, s
         branch.advantages_L.tolist() for branch in plain if branch.trajectory_index != 1
     ]
     assert masked[0].advantages_L[-1] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(("cut_child", "trained"), [(False, {0: 1, 1: 4, 2: 2}), (True, {2: 2})])
+def test_calls_that_a_truncated_parent_shares_with_a_fork_are_trained_for_the_fork(
+    recipe, cut_child: bool, trained: dict[int, int]
+) -> None:
+    """The child shares the parent's first call, of one token, and has four tokens of its own."""
+    parent = rollout(3, 0.0, Status.TRUNCATED_TURNS)
+    forked = child(parent, 0, 1.0, 0.0)
+    forked = replace(forked, status=Status.TRUNCATED_TURNS if cut_child else Status.COMPLETED)
+    found: Counter[int] = Counter()
+    for branch in credited(recipe, make_batch([[parent, forked, rollout(2, 0.0)]]), mask_truncated=True):
+        found[branch.trajectory_index] += branch.num_trained_tokens
+    assert found == trained
 
 
 def test_a_batch_of_truncated_rollouts_trains_nothing(recipe) -> None:

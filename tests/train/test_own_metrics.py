@@ -23,6 +23,7 @@ from quartet.train.metrics.batch import zero_credit_group_share
 from quartet.train.metrics.gap import add_up
 from quartet.train.metrics.gradient_norms import gradient_norms
 from quartet.train.metrics.own import own_metrics
+from quartet.types import MemberUse
 
 
 class Astray(PpoClip):
@@ -108,6 +109,14 @@ def test_only_groups_with_trained_tokens_can_be_without_an_advantage() -> None:
     kept = [branch for branch in packed.branches if branch.group_index]
     assert zero_credit_group_share(replace(packed, branches=kept)) == 0.5
     assert zero_credit_group_share(replace(packed, branches=[])) == 0.0
+
+
+def test_a_group_with_an_anchor_trains_something() -> None:
+    """Rewards of both groups are equal; in the second one member is imitated."""
+    members = [[make_trajectory([make_call([1], [2])], 1.0) for _ in range(2)] for _ in range(2)]
+    packed = pack(make_batch(members))
+    branches = [*packed.branches[:3], replace(packed.branches[3], use=MemberUse.ANCHOR)]
+    assert zero_credit_group_share(replace(packed, branches=branches)) == 0.5
 
 
 def test_groups_without_any_advantage_are_counted(tmp_path: Path, recipe: RecipeBuilder) -> None:

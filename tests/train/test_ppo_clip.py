@@ -75,6 +75,15 @@ def test_the_published_importance_weights(importance: str, cap: float, weights: 
     assert found == pytest.approx([-weight for weight in weights], rel=1e-5)
 
 
+@pytest.mark.parametrize(("importance", "fraction"), [("truncate", 1.0), ("mask", 1.0), ("none", 0.0)])
+def test_only_weights_that_a_cap_has_changed_count_as_capped(importance: str, fraction: float) -> None:
+    assert evaluate(1.0, 1.0, rho=3.0, importance=importance)[2]["importance_capped_fraction"] == fraction
+
+
+def test_a_ratio_that_is_above_the_cap_by_rounding_does_not_count_as_capped() -> None:
+    assert evaluate(1.0, 1.0, rho=1.00001)[2]["importance_capped_fraction"] == 0.0
+
+
 def test_importance_weight_is_detached_from_live_old_logprobs() -> None:
     """With one optimizer step old log-probs are the trained ones detached; nothing flows even if they were not."""
     logprobs = torch.tensor([-1.0], requires_grad=True)

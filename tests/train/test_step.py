@@ -208,6 +208,14 @@ def test_warmup_rises_linearly(recipe: RecipeBuilder) -> None:
     assert rates == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01, 0.01])
 
 
+def test_the_rate_of_a_train_step_is_that_of_its_last_optimizer_step(recipe: RecipeBuilder) -> None:
+    setting = recipe(train={"learning_rate": 0.01, "warmup_steps": 4, "epochs": 2})
+    learner = Learner(make_model(), setting)
+    plan = learner.plan(branches_of(trajectories(), setting), 1, nothing)
+    rates = [learner.update(plan, nothing)["learning_rate"] for _ in range(2)]
+    assert rates == pytest.approx([0.005, 0.01])
+
+
 def test_after_the_warmup_the_rate_may_fall_to_a_tenth(recipe: RecipeBuilder) -> None:
     setting = recipe(train={"learning_rate": 0.01, "warmup_steps": 2, "decay_steps": 3})
     learner = Learner(make_model(), setting)

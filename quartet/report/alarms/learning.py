@@ -68,7 +68,7 @@ BOUNDS = (
         kind="zero_credit",
         metric="zero_credit_group_share",
         most=0.5,
-        what="{:.0%} of the trained groups have no advantage other than 0",
+        what="{:.0%} of the trained groups have no advantage other than 0, and no anchor",
         advice="add the filter 'mixed_outcome', raise control.rollouts_per_group, or use control.sampler = 'contrast'",
     ),
     Bound(

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from quartet.train.baseline import centred
 from quartet.train.credit.base import Credit
 from quartet.train.credit_batch import CreditBatch
 
@@ -22,4 +23,4 @@ class Rloo(Credit):
 def _against_the_others(rewards_N: np.ndarray) -> np.ndarray:
     if len(rewards_N) < 2:
         return np.zeros(len(rewards_N))
-    return rewards_N - (rewards_N.sum() - rewards_N) / (len(rewards_N) - 1)
+    return centred(rewards_N) * len(rewards_N) / (len(rewards_N) - 1)

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from quartet.config.section import Fraction
+from quartet.train.call_tree import CallTree
 from quartet.train.credit.base import Credit
 from quartet.train.credit.grpo import Grpo
 from quartet.train.credit_batch import CreditBatch
@@ -45,5 +46,5 @@ class RoRecomp(Credit):
         kept_N = np.ones(len(batch.rewards_N))
         if draw.random() >= self.settings.compensation:
             kept_N = batch.over_groups(partial(priority, share=self.settings.share), batch.rewards_N, lengths_N)
-        batch.mask_T &= kept_N.astype(bool)[batch.members_T]
+        CallTree(batch).leave_out(batch, kept_N == 0)
         batch.metrics["priority_fraction"] = float(kept_N.mean())

@@ -8,7 +8,7 @@ from typing import Any
 from quartet.telemetry.record import Recorder
 from quartet.telemetry.spans import Span
 from quartet.train.packing.branches import MemberTokens, PackedBatch
-from quartet.types import Batch
+from quartet.types import Batch, MemberUse
 
 
 class PhaseTimer:
@@ -60,12 +60,17 @@ def batch_metrics(batch: Batch, packed: PackedBatch) -> dict[str, Any]:
 
 
 def zero_credit_group_share(packed: PackedBatch) -> float:
-    """Return the share of groups whose trained tokens all have advantage 0, for example because rewards are equal.
+    """Return the share of groups without an anchor whose trained tokens all have advantage 0, for example because
+    rewards are equal. An anchor, such as a stored success, is imitated whatever its advantage is.
 
     Groups without a trained token, whose tokens are all too old or masked by the credit, do not count.
     """
     trained = {one.group_index for one in packed.branches if one.num_trained_tokens}
-    with_credit = {one.group_index for one in packed.branches if one.advantages_L[one.trained_L].any()}
+    with_credit = {
+        one.group_index
+        for one in packed.branches
+        if one.use is MemberUse.ANCHOR or one.advantages_L[one.trained_L].any()
+    }
     return len(trained - with_credit) / max(1, len(trained))
 
 
