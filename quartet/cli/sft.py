@@ -21,6 +21,8 @@ def command(recipe: Path, overrides: tuple[str, ...], as_json: bool) -> None:
     from quartet.train.sft_progress import step_watcher
 
     resolved = load_recipe(recipe, list(overrides))
+    if resolved.lora.rank:
+        say("note: fine-tuning trains all weights; lora.rank is for `quartet train`", err=True)
     with Watched("fine-tuning", quiet=as_json) as watched:
         summary = run_sft(resolved, on_step=step_watcher(watched, resolved.sft))
     if as_json:

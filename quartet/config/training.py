@@ -224,7 +224,8 @@ class Loss(Section):
     """Terms of the loss, for instance `["ppo_clip", {name = "kl", weight = 0.1}]`; a list replaces the default."""
     aggregation: Literal["token_mean", "sequence_mean", "branch_mean", "fixed_divisor"] = "token_mean"
     """Weight of tokens in the loss. `token_mean`: all tokens have the same weight. `sequence_mean`: all trajectories
-    have the same weight. `branch_mean`: all branches have the same weight; with the loop `latest` a branch is a turn.
+    have the same weight, so tokens of a late fork weigh more than those of its parent, which has the shared ones.
+    `branch_mean`: all branches have the same weight; with the loop `latest` a branch is a turn.
     `fixed_divisor` (Dr. GRPO): sum over a trajectory's tokens, divide by `divisor_tokens`, then average over the
     minibatch's trajectories, so that the weight of a token does not depend on lengths. No aggregation counts
     trajectories without a trained token, such as those that `train.mask_truncated` leaves out: with `fixed_divisor`,
@@ -246,7 +247,8 @@ class Loss(Section):
 
 
 class Sft(Section):
-    """Supervised fine-tuning (`quartet sft`), the cold start."""
+    """Supervised fine-tuning (`quartet sft`), the cold start. It trains all weights: `lora` and
+    `train.activation_checkpointing` have no effect on it."""
 
     data: LocalPath = ""
     """File in chat-format JSONL: {"messages": [{"role", "content"}, ...]} per line; only assistant tokens are trained.

@@ -58,7 +58,8 @@ def token_mean(branches: Sequence[Branch]) -> list[float]:
 
 def sequence_mean(branches: Sequence[Branch]) -> list[float]:
     """Give every trajectory the same weight: average over its trained tokens (of all its branches), then over
-    trajectories."""
+    trajectories. The few tokens of a late fork therefore weigh more than those of its parent, which has the shared
+    ones."""
     tokens: Counter[int] = Counter()
     for branch in branches:
         tokens[branch.trajectory_index] += branch.num_trained_tokens
