@@ -156,7 +156,7 @@ def test_names_of_modules_that_join_are_new(tmp_path: Path) -> None:
         assert ledger.modules.join("engine", ["engine"]) == "engine-2"
 
 
-def test_an_engine_that_joined_is_waited_for_until_it_leaves(tmp_path: Path) -> None:
+def test_an_engine_that_joined_is_waited_for_from_its_first_url_until_it_leaves(tmp_path: Path) -> None:
     with closing(Ledger.create(tmp_path / "run")) as ledger:
         ledger.policies.register_initial("policies/0")
         ledger.policies.mark_settled(0, serving=0)
@@ -164,6 +164,8 @@ def test_an_engine_that_joined_is_waited_for_until_it_leaves(tmp_path: Path) -> 
         joined = ledger.modules.join("engine", ["engine"])
         assert ledger.policies.latest_is_settled(), "it has not started"
         Presence(ledger.modules, joined)
+        assert ledger.policies.latest_is_settled(), "it reads its weights, and gets no requests"
+        Presence(ledger.modules, joined, url="http://engine-2")
         assert not ledger.policies.latest_is_settled()
         ledger.modules.leave(joined)
         assert ledger.policies.latest_is_settled()
