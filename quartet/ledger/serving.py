@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from quartet.ledger.modules import reachable_members
+from quartet.ledger.modules import member_names, reachable_members
 from quartet.ledger.policy_rows import ancestry_of, newest
 from quartet.ledger.schema import run_values
 from quartet.ledger.values import policy_key, read_value
@@ -36,6 +36,12 @@ def reported(connection: Connection, policy: str, name: str) -> list[int | None]
     expected = read_value(connection, ENGINES, [FIRST_ENGINE])
     versions = _reports(connection, policy, name)
     return [versions.get(engine) for engine in dict.fromkeys([*expected, *reachable_members(connection, FIRST_ENGINE)])]
+
+
+def is_starting(connection: Connection, policy: str) -> bool:
+    """Return whether a live engine has not yet settled any version of the policy. It may be loading one that was the
+    newest when it started."""
+    return not _reports(connection, policy, SETTLED).keys() >= set(member_names(connection, FIRST_ENGINE))
 
 
 def served_version(connection: Connection, policy: str) -> int:

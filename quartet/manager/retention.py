@@ -24,6 +24,9 @@ class Retention:
         self._clock, self._old_to = clock, 0
         self._disk, self._ledger, self._run_dir = disk, ledger, run_dir
         self._counted_to = 0
+        self._loaded_from: dict[str, int] = {}
+        """By policy: the newest version at the last sweep without a starting engine. One that has started since may be
+        loading this version or a newer one."""
         self.blob_bytes = 0
         """Bytes of the run's blobs, without the beginnings of children."""
 
@@ -59,11 +62,14 @@ class Retention:
             served = reported(connection, ledger.policy, SERVED)
         loadable = ledger.policies.loadable()
         live = [policy.version for policy in loadable]
+        # The versions are read first: an engine that starts from now on loads the newest of them, or a newer one.
+        if not ledger.policies.engine_is_starting():
+            self._loaded_from[ledger.policy] = max(live, default=0)
         kept = {0, *live[: self._disk.keep_policies], *ledger.evaluations.running().values()}
         kept |= {policy.version for policy in loadable if progress and policy.train_step == progress.begun}
         kept |= {point.policy.version for point in recovery_points(ledger)}
         settled = ledger.policies.settled_version()
-        kept |= {version for version in live if version >= settled}
+        kept |= {version for version in live if version >= min(settled, self._loaded_from.get(ledger.policy, 0))}
         kept |= {version for version in served if version is not None}
         if best := ledger.policies.best():
             kept.add(best.version)
