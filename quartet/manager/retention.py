@@ -15,6 +15,9 @@ from quartet.ledger.serving import SERVED, reported
 _ROLLOUTS_PER_STEP = 500
 """Number of rollouts whose pictures are deleted in one transaction, so that other writers can use the ledger between
 two transactions."""
+SECONDS_PER_SWEEP = 2.0
+"""Time after which a sweep leaves old records and pictures to the next one. The manager sends no heartbeats meanwhile,
+and after its restart it reads the records of the whole run again."""
 
 
 class Retention:
@@ -79,6 +82,7 @@ class Retention:
         age, versions = self._disk.max_record_age_seconds, self._disk.max_record_age_versions
         if age is None and versions is None:
             return
+        ends = time.monotonic() + SECONDS_PER_SWEEP
         while True:
             freed, old_to = self._ledger.disk.drop_records(
                 self._old_to,
@@ -91,9 +95,9 @@ class Retention:
                 checkpoint_step=self._checkpoint_step(),
             )
             self.blob_bytes -= freed
-            if old_to == self._old_to:
+            is_done, self._old_to = old_to == self._old_to, old_to
+            if is_done or time.monotonic() >= ends:
                 return
-            self._old_to = old_to
 
     def _checkpoint_step(self) -> int:
         """Return the oldest train step that the run can roll back to; later steps may be trained again."""
@@ -112,6 +116,7 @@ class Retention:
         budget = self._disk.max_blob_megabytes * 10**6
         self._ledger.disk.drop_beginnings()
         beginnings = self._ledger.disk.beginning_bytes()
+        ends = time.monotonic() + SECONDS_PER_SWEEP
         while (total := self.blob_bytes + beginnings) > budget:
             dropped, freed = self._ledger.disk.drop_pictures(_ROLLOUTS_PER_STEP, self._checkpoint_step())
             if not dropped:
@@ -121,6 +126,8 @@ class Retention:
                     "the files of old records with `quartet ledger gc`, and resume"
                 )
             self.blob_bytes -= freed
+            if time.monotonic() >= ends:
+                return None
         return None
 
     def _check_free(self) -> str | None:

@@ -256,6 +256,37 @@ def test_the_file_of_a_large_record_stays_and_counts_until_garbage_is_collected(
     assert ledger.disk.blob_bytes()[0] == 0
 
 
+def test_a_sweep_that_takes_long_leaves_records_to_the_next_one(ledger, clock, monkeypatch):
+    """After a restart all records are read again: in one sweep that would silence the manager for minutes."""
+    monkeypatch.setattr("quartet.manager.retention._ROLLOUTS_PER_STEP", 2)
+    monkeypatch.setattr("quartet.manager.retention.SECONDS_PER_SWEEP", 0.0)
+    for _ in range(3):
+        trainable_group(ledger)
+        train_one(ledger)
+    clock.now += 1e6
+    settings = recipe(disk={"min_free_megabytes": 1, "max_record_age_seconds": 1}).disk
+    sweeper = Retention(settings, ledger, ledger.run_dir, clock=clock)
+    left = []
+    for _ in range(3):
+        assert sweeper.sweep() is None
+        left.append(rollouts_with_records(ledger))
+    assert left == [[3, 4, 5, 6], [5, 6], []]
+
+
+def test_a_sweep_that_takes_long_leaves_pictures_to_the_next_one(ledger, monkeypatch):
+    monkeypatch.setattr("quartet.manager.retention._ROLLOUTS_PER_STEP", 2)
+    monkeypatch.setattr("quartet.manager.retention.SECONDS_PER_SWEEP", 0.0)
+    for _ in range(3):
+        trainable_group(ledger, screenshot=os.urandom(1_100_000))
+        train_one(ledger)
+    sweeper = retention(ledger, max_blob_megabytes=1)
+    left = []
+    for _ in range(3):
+        assert sweeper.sweep() is None
+        left.append(sweeper.blob_bytes // 1_100_000)
+    assert left == [2, 1, 0]
+
+
 def test_old_records_go_by_policy(ledger, clock):
     for version in range(4):
         trainable_group(ledger, versions=(version,))
