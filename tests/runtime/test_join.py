@@ -119,6 +119,27 @@ def test_an_ended_run_whose_token_was_made_again_cannot_be_joined(tmp_path: Path
         join_run(tmp_path, "worker")
 
 
+def test_a_joined_module_has_the_connections_of_one_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.toml").write_text(to_toml(bandit_recipe(Path("unused"))))
+    run_token(tmp_path)
+    Ledger.create(tmp_path).close()
+    opened: list[str] = []
+
+    def module(name: str, run_dir: Path) -> int:
+        files = [file.readlink() for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+        opened.extend(file.name for file in files if file.parent == run_dir)
+        with closing(Ledger.open(run_dir)) as ledger:
+            Presence(ledger.modules, name)
+            assert members(ledger, "worker") == ["worker-2"]
+        return 0
+
+    monkeypatch.setattr("quartet.runtime.join.run_module", module)
+    monkeypatch.setattr("quartet.runtime.join._end_with_the_run", lambda *_: None)  # it would end this process
+    assert join_run(tmp_path, "worker") == 0 and opened == []
+    with closing(Ledger.open(tmp_path)) as ledger:
+        assert members(ledger, "worker") == []
+
+
 def test_a_second_host_of_the_same_machines_is_refused(tmp_path: Path) -> None:
     guests = {"name": "osworld", "addresses": ["http://127.0.0.1:5000"], "sessions": 1}
     recipe = bandit_recipe(Path("unused"), env=guests)
