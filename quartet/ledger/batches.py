@@ -108,7 +108,8 @@ class Batches:
             for row in connection.execute(FRESH_OF_BATCH, of_batch):
                 members.setdefault(row.group_id, []).append(row)
             for row in connection.execute(REPLAYED_OF_BATCH, of_batch):
-                members[row.joined_group].append(row)
+                if row.joined_group in members:  # else all of its own members are damaged, and the claim is given up
+                    members[row.joined_group].append(row)
             rows = connection.execute(GROUPS_OF_BATCH, of_batch).all()
             ancestry = ancestry_of(connection, self._db.policy)
         found, damaged = load_members(self._db.store, [member for row in rows for member in members.get(row.id, ())])

@@ -151,6 +151,8 @@ MIGRATIONS: dict[int, tuple[str | dict[str, str], ...]] = {
         {"postgresql": "DROP INDEX leases_by_deadline"},
         {"postgresql": "CREATE INDEX leases_by_deadline ON rollouts (deadline) WHERE state = 'leased'"},
     ),
+    # The disk budget asks of each old trajectory whether the pool holds its rollout.
+    11: ("CREATE INDEX pool_by_rollout ON pool (rollout_id)",),
 }
 """Schema version -> SQL statements that migrate a ledger from this version to the next. A statement may differ by SQL
 dialect, or be for one of them only."""

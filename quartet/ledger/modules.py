@@ -180,3 +180,9 @@ def _members(role: str) -> sa.Select[Any]:
 def member_names(connection: Connection, role: str) -> list[str]:
     """Return the names of the members of one role, inside the caller's transaction."""
     return list(connection.execute(_members(role).with_only_columns(modules.c.module)).scalars())
+
+
+def reachable_members(connection: Connection, role: str) -> list[str]:
+    """Return the names of the members of one role that have reported a URL, inside the caller's transaction."""
+    reachable = _members(role).where(modules.c.url != "")
+    return list(connection.execute(reachable.with_only_columns(modules.c.module)).scalars())

@@ -15,6 +15,7 @@ from quartet.ledger.serving import (
     SETTLED,
     all_settled,
     engine_key,
+    is_starting,
     most_versions_behind,
     reported,
 )
@@ -49,6 +50,10 @@ class Policies:
         """Return the committed policies that may be served, newest first: neither rolled back nor deleted."""
         there = self._mine().where(~policies.c.rolled_back, ~policies.c.deleted)
         return self._read(there.order_by(policies.c.version.desc()))
+
+    def is_loadable(self, version: int) -> bool:
+        """Return whether a version may be served: it is neither rolled back nor deleted."""
+        return any(policy.version == version for policy in self.loadable())
 
     def on_disk(self) -> list[Policy]:
         """Return the policies whose folders are not deleted, rolled back ones included, oldest first."""
@@ -121,6 +126,11 @@ class Policies:
         with self._db.read() as connection:
             said = [version for version in reported(connection, self._db.policy, SETTLED) if version is not None]
             return min([newest(connection, self._db.policy).version, *said])
+
+    def engine_is_starting(self) -> bool:
+        """Return whether a live engine has not yet settled any version of the policy, and may be loading one."""
+        with self._db.read() as connection:
+            return is_starting(connection, self._db.policy)
 
     def versions_behind(self) -> int:
         """Return the lag of a token that is sampled now: the number of train steps from the served to the newest

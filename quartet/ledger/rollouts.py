@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.ledger.cancelling import cancel_forks, cancel_rollouts
+from quartet.ledger.group_rows import IS_OPEN
 from quartet.ledger.leases import RELEASE, RENEW, attempt_of, lease_lost, lease_of, lease_rows, queued
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import group_sizes, groups, rollouts
@@ -94,6 +95,21 @@ class Rollouts:
             connection.execute(unfinished.values(leased_at=None))
         return ended
 
+    def begin_missed_groups(self) -> None:
+        """Record the time of the first lease of open training groups that have none but a leased rollout.
+
+        On PostgreSQL a claim skips a group whose row another transaction has locked, such as one that ends a rollout.
+        Without a later claim of its rollouts, the group would have no deadline.
+        """
+        is_leased = (rollouts.c.group_id == groups.c.id, rollouts.c.state == RolloutState.LEASED)
+        waiting = (IS_OPEN, groups.c.purpose == Purpose.TRAIN, groups.c.leased_at.is_(None))
+        missed = sa.select(groups.c.id).where(*waiting, sa.select(rollouts.c.id).where(*is_leased).exists())
+        with self._db.read() as connection:
+            group_ids = set(connection.execute(missed).scalars())
+        if group_ids:
+            with self._db.write_beside() as connection:
+                _begin_groups(connection, group_ids, self._db.now(connection))
+
     def cancel(self, rollout_ids: Collection[int]) -> int:
         """Cancel those of these rollouts that are queued, and their forks. Return the number without the forks."""
         with self._db.write() as connection:
@@ -153,7 +169,8 @@ class Rollouts:
 
 
 def _begin_groups(connection: Connection, group_ids: set[int], now: float) -> None:
-    """Record the time of the first lease of these groups. Groups that another transaction is recording are skipped."""
+    """Record the time of the first lease of these groups. Groups that another transaction has locked are skipped, so
+    that claims do not wait for each other; `begin_missed_groups` records their times later."""
     if group_ids:
         new = sa.select(groups.c.id).where(groups.c.id.in_(group_ids), groups.c.leased_at.is_(None))
         mine = connection.execute(new.with_for_update(skip_locked=True)).scalars().all()

@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from quartet.types import MAIN, Purpose
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 """Schema version. Increment it on any change of a table or of the record format, and add a step to `migrations.py`.
 Ledgers of a newer version are refused."""
 
@@ -346,6 +346,7 @@ pool = Table(
     Column("rollout_id", ForeignKey("rollouts.id"), nullable=False),
     Column("outdated", Boolean, nullable=False, default=False),  # replaced by newer successes, or quarantined
     Index("pool_by_task", "task_key", "policy", "outdated", "id"),
+    Index("pool_by_rollout", "rollout_id"),
 )
 
 replays = Table(

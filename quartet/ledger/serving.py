@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from quartet.ledger.modules import member_names
+from quartet.ledger.modules import member_names, reachable_members
 from quartet.ledger.policy_rows import ancestry_of, newest
 from quartet.ledger.schema import run_values
 from quartet.ledger.values import policy_key, read_value
@@ -30,11 +30,18 @@ def engine_key(engine: str, name: str, policy: str) -> str:
 def reported(connection: Connection, policy: str, name: str) -> list[int | None]:
     """Return the version that each engine reported as `name`; None for an engine without a report.
 
-    The engines are those of the recipe, and those that joined the run.
+    The engines are those of the recipe, and those that joined the run. A joined engine counts from its first URL on:
+    it gets no requests before, and the run must not wait while it reads its weights.
     """
     expected = read_value(connection, ENGINES, [FIRST_ENGINE])
     versions = _reports(connection, policy, name)
-    return [versions.get(engine) for engine in dict.fromkeys([*expected, *member_names(connection, FIRST_ENGINE)])]
+    return [versions.get(engine) for engine in dict.fromkeys([*expected, *reachable_members(connection, FIRST_ENGINE)])]
+
+
+def is_starting(connection: Connection, policy: str) -> bool:
+    """Return whether a live engine has not yet settled any version of the policy. It may be loading one that was the
+    newest when it started."""
+    return not _reports(connection, policy, SETTLED).keys() >= set(member_names(connection, FIRST_ENGINE))
 
 
 def served_version(connection: Connection, policy: str) -> int:

@@ -126,6 +126,7 @@ class DataManager:
         return bool(self._ledger.batches.expire()) | bool(rollouts)
 
     def _close_groups(self) -> bool:
+        self._ledger.rollouts.begin_missed_groups()
         closable = self._ledger.groups.closable(self._recipe.admission.group_deadline_seconds)
         ended = self._ledger.groups.ended_rounds() if closable and self._adds_rounds else []
         for group_id in closable:

@@ -15,6 +15,9 @@ from quartet.ledger.serving import SERVED, reported
 _ROLLOUTS_PER_STEP = 500
 """Number of rollouts whose pictures are deleted in one transaction, so that other writers can use the ledger between
 two transactions."""
+SECONDS_PER_SWEEP = 2.0
+"""Time after which a sweep leaves old records and pictures to the next one. The manager sends no heartbeats meanwhile,
+and after its restart it reads the records of the whole run again."""
 
 
 class Retention:
@@ -24,6 +27,9 @@ class Retention:
         self._clock, self._old_to = clock, 0
         self._disk, self._ledger, self._run_dir = disk, ledger, run_dir
         self._counted_to = 0
+        self._loaded_from: dict[str, int] = {}
+        """By policy: the newest version at the last sweep without a starting engine. One that has started since may be
+        loading this version or a newer one."""
         self.blob_bytes = 0
         """Bytes of the run's blobs, without the beginnings of children."""
 
@@ -59,11 +65,14 @@ class Retention:
             served = reported(connection, ledger.policy, SERVED)
         loadable = ledger.policies.loadable()
         live = [policy.version for policy in loadable]
+        # The versions are read first: an engine that starts from now on loads the newest of them, or a newer one.
+        if not ledger.policies.engine_is_starting():
+            self._loaded_from[ledger.policy] = max(live, default=0)
         kept = {0, *live[: self._disk.keep_policies], *ledger.evaluations.running().values()}
         kept |= {policy.version for policy in loadable if progress and policy.train_step == progress.begun}
         kept |= {point.policy.version for point in recovery_points(ledger)}
         settled = ledger.policies.settled_version()
-        kept |= {version for version in live if version >= settled}
+        kept |= {version for version in live if version >= min(settled, self._loaded_from.get(ledger.policy, 0))}
         kept |= {version for version in served if version is not None}
         if best := ledger.policies.best():
             kept.add(best.version)
@@ -73,6 +82,7 @@ class Retention:
         age, versions = self._disk.max_record_age_seconds, self._disk.max_record_age_versions
         if age is None and versions is None:
             return
+        ends = time.monotonic() + SECONDS_PER_SWEEP
         while True:
             freed, old_to = self._ledger.disk.drop_records(
                 self._old_to,
@@ -85,9 +95,9 @@ class Retention:
                 checkpoint_step=self._checkpoint_step(),
             )
             self.blob_bytes -= freed
-            if old_to == self._old_to:
+            is_done, self._old_to = old_to == self._old_to, old_to
+            if is_done or time.monotonic() >= ends:
                 return
-            self._old_to = old_to
 
     def _checkpoint_step(self) -> int:
         """Return the oldest train step that the run can roll back to; later steps may be trained again."""
@@ -106,6 +116,7 @@ class Retention:
         budget = self._disk.max_blob_megabytes * 10**6
         self._ledger.disk.drop_beginnings()
         beginnings = self._ledger.disk.beginning_bytes()
+        ends = time.monotonic() + SECONDS_PER_SWEEP
         while (total := self.blob_bytes + beginnings) > budget:
             dropped, freed = self._ledger.disk.drop_pictures(_ROLLOUTS_PER_STEP, self._checkpoint_step())
             if not dropped:
@@ -115,6 +126,8 @@ class Retention:
                     "the files of old records with `quartet ledger gc`, and resume"
                 )
             self.blob_bytes -= freed
+            if time.monotonic() >= ends:
+                return None
         return None
 
     def _check_free(self) -> str | None:

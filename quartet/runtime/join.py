@@ -40,6 +40,7 @@ def join_run(run_dir: Path, role: Role) -> int:
         module = ledger.modules.join(role, getattr(recipe, f"{role}_modules"))
         say(f"{module} joins {run_dir}; Ctrl-C ends it", err=True)
         _end_with_the_run(run_dir, token)
+        ledger.close()  # the module has a ledger of its own; `leave` connects again
         try:
             return run_module(module, run_dir)
         finally:

@@ -1,6 +1,7 @@
 """The engine process follows the ledger: address, newer policies, refusals, metrics, a clean stop."""
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -11,7 +12,8 @@ from engine_models import DAMAGES, make_model, make_requests, publish, reference
 
 from quartet.access.token import run_token
 from quartet.config import Recipe
-from quartet.engine import service
+from quartet.engine import service, start
+from quartet.engine.base import ServedEngine
 from quartet.engine.http import HttpEngine
 from quartet.engine.server import run_engine
 from quartet.engine.start import start_with_newest
@@ -20,7 +22,7 @@ from quartet.ledger import Ledger
 from quartet.ledger.policy_rows import insert_policy
 from quartet.recipe.file import parse_recipe
 from quartet.telemetry.records import read_records
-from quartet.types import RolloutPlan, Task
+from quartet.types import Policy, RolloutPlan, Task
 from tests.policy.mutations import damage
 
 pytestmark = pytest.mark.slow
@@ -144,6 +146,29 @@ async def test_older_policy_serves_when_loading_a_damaged_one_raises(name: str, 
         await started.engine.close()
         (newest / name).write_bytes(whole)
     assert 0 in served and served <= {0, 1}
+    ledger.close()
+
+
+async def test_a_policy_that_is_deleted_while_an_engine_loads_it_is_not_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger.create(tmp_path)
+    ledger.policies.register_initial(published(tmp_path / "p0", seed=0))
+    commit(ledger, published(tmp_path / "p1", seed=1))
+    load = start.start_engine
+
+    async def delete_and_load(recipe: Recipe, policy: Policy, run_dir: Path, module: str) -> ServedEngine:
+        if policy.version == 1:
+            commit(ledger, published(tmp_path / "p2", seed=2))
+            ledger.policies.mark_deleted(1)
+            shutil.rmtree(policy.path)
+        return await load(recipe, policy, run_dir, module)
+
+    monkeypatch.setattr(start, "start_engine", delete_and_load)
+    started = await start_with_newest(tiny_recipe(), ledger, "engine-2")
+    assert (await started.engine.version(), started.refused_version) == (2, -1)
+    assert not [event for event in ledger.events() if event.kind == "policy_refused"]
+    await started.engine.close()
     ledger.close()
 
 

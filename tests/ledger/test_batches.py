@@ -4,9 +4,10 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from quartet.errors import LeaseLostError, LedgerError
+from quartet.ledger.members import mark_damaged
 from quartet.report.staleness import lag_histogram
 from quartet.report.totals import run_totals, status_counts
-from quartet.types import Status
+from quartet.types import ReplayRule, Status
 from tests.ledger.samples import finish, plan, spoil, tamper, trainable_group, unguard
 
 
@@ -131,6 +132,25 @@ def test_a_damaged_blob_costs_its_member_and_a_group_that_gets_too_small(ledger)
     assert (totals.lost, status_counts(ledger)) == (0, {"completed": 3, "damaged": 1})
     (event,) = [event for event in ledger.events() if event.kind == "blob_damaged"]
     assert digest in event.fields["finding"]
+
+
+def test_a_claimed_group_that_has_only_replayed_members_left_is_given_up(ledger):
+    """Another process may find a claimed group's own members damaged before its trainer reads them."""
+    trainable_group(ledger)
+    ledger.pool.store(plan().task, [2], keep=1)
+    failed = ledger.groups.admit(plan(rollouts=1))
+    (lease,) = ledger.rollouts.claim("w", 1, 60)
+    finish(ledger, lease)
+    ledger.groups.close(failed)
+    ledger.groups.make_trainable(failed, [lease.rollout_id], 1, replayed={2: ReplayRule.STORED})
+    claim = ledger.batches.lease("t", 2, 2, "mask", 60)
+    assert claim is not None
+    with ledger.db.write() as connection:
+        mark_damaged(ledger.db, connection, {3: "its blob is damaged"})
+    assert ledger.batches.load(claim) is None
+    assert run_totals(ledger).dropped_by_reason == {"damaged": 1}
+    batch = ledger.batches.claim("t", 1, 2, "mask", 60)
+    assert batch is not None and [group.group_id for group in batch.groups] == [1]
 
 
 def test_a_crash_between_checkpoints_rolls_back_and_reuses_no_version(ledger):

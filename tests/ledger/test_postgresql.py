@@ -18,7 +18,9 @@ from quartet.ledger import Ledger
 from quartet.ledger.database import drop_database, find_database, has_database, postgresql
 from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
 from quartet.ledger.database.prepared import Prepared
+from quartet.ledger.schema import groups
 from quartet.report.totals import run_totals
+from quartet.types import RolloutLease
 from tests.ledger.samples import finish, plan, recipe, saw, trainable_group
 from tests.postgresql import Proxy, needs_postgresql, server_url
 
@@ -42,6 +44,20 @@ def test_the_run_knows_its_ledger(ledger, tmp_path):
     assert not (tmp_path / "run" / "ledger.sqlite").exists()
     again.close()
     other.close()
+
+
+def test_a_group_whose_row_was_locked_during_a_claim_gets_its_deadline_later(ledger, clock):
+    group_id = ledger.groups.admit(plan(rollouts=1))
+    with ledger.db.write_beside() as connection:  # as a transaction that ends a rollout of the group
+        connection.execute(sa.select(groups.c.id).where(groups.c.id == group_id).with_for_update())
+        claimed: list[RolloutLease] = []
+        claim = threading.Thread(target=lambda: claimed.extend(ledger.rollouts.claim("w", 1, 1000)))
+        claim.start()
+        claim.join(10)
+        ledger.rollouts.begin_missed_groups()  # waits for nobody, and leaves the locked row to the next tick
+    assert len(claimed) == 1 and ledger.groups.closable(0) == []
+    ledger.rollouts.begin_missed_groups()
+    assert ledger.groups.closable(0) == [group_id]
 
 
 def test_a_fresh_start_drops_the_old_schema(ledger, tmp_path):

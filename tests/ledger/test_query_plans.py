@@ -4,11 +4,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from benchmarks.bulk_load import load, queue_evaluation
 from benchmarks.database_work import Work, explained_url, recorded
 from benchmarks.ledger_cycle import cycle, managed
 from quartet.ledger import Ledger
+from quartet.ledger.schema import pool, rollouts
 from quartet.report.totals import run_totals
 from tests.ledger.samples import on_sqlite
 
@@ -36,6 +38,22 @@ def test_totals_take_time_in_proportion_to_the_run(tmp_path, url):
             assert run_totals(ledger).lost == 0
             instructions.append(work.instructions)
     assert instructions[1] < 2.5 * instructions[0]
+
+
+@on_sqlite
+def test_old_records_are_dropped_without_a_scan_of_the_success_pool(tmp_path, url):
+    """Each scan would be one more for each row of a page, inside a transaction that all writers wait for."""
+    with recorded() as work, closing(Ledger.create(tmp_path / "run", url=url)) as ledger:
+        ledger.policies.register_initial("policies/v000000")
+        load(ledger, 1_000, record_bytes=16)
+        with ledger.db.write() as connection:
+            entries = sa.select(sa.literal("task"), rollouts.c.id, sa.false())
+            connection.execute(sa.insert(pool).from_select(["task_key", "rollout_id", "outdated"], entries))
+        work.begin()
+        old = {"created_before": ledger.db.clock() + 1, "version_below": None}
+        assert ledger.disk.drop_records(0, 500, up_to=1_000, checkpoint_step=10**6, **old)[1] == 500
+        ledger.disk.drop_pictures(500, checkpoint_step=10**6)
+        assert not [one.text for one in work.statements if "pool" in one.scanned]
 
 
 def work_of_a_cycle(run_dir: Path, url: str, *, trained: int, live: int) -> Work:

@@ -14,6 +14,7 @@ from quartet.ledger.schema import trajectories
 from quartet.manager.retention import Retention
 from quartet.report.check import check_ledger
 from quartet.report.totals import run_totals
+from quartet.telemetry.presence import Presence
 from quartet.train.checkpoint.writer import delete_folders, superfluous_checkpoints
 from quartet.types import ReplayRule, Status
 from tests.ledger.samples import finish, plan, recipe, trainable_group, trajectory
@@ -98,6 +99,29 @@ def test_policies_served_or_being_loaded_are_kept(ledger):
     assert folders(ledger) == ["v000006", "v000007", "v000008"]
 
 
+def test_the_policy_that_a_starting_engine_loads_is_kept_until_it_has_settled(ledger):
+    publish(ledger, range(1, 4))
+    ledger.policies.mark_settled(3, serving=3)
+    sweeper = retention(ledger, keep_policies=1)
+    sweeper.sweep()
+    Presence(ledger.modules, "engine-2")
+    publish(ledger, range(4, 7))
+    ledger.policies.mark_settled(6, serving=6)
+    sweeper.sweep()
+    assert folders(ledger) == ["v000003", "v000004", "v000005", "v000006"]
+    ledger.policies.mark_settled(6, serving=6, engine="engine-2")
+    sweeper.sweep()
+    assert folders(ledger) == ["v000006"]
+
+
+def test_a_manager_that_starts_while_an_engine_does_deletes_no_policy_that_may_be_loading(ledger):
+    publish(ledger, range(1, 4))
+    ledger.policies.mark_settled(3, serving=3)
+    Presence(ledger.modules, "engine-2")
+    retention(ledger, keep_policies=1).sweep()
+    assert folders(ledger) == ["v000001", "v000002", "v000003"]
+
+
 def test_the_policy_to_which_an_engine_went_back_is_kept(ledger):
     publish(ledger, range(1, 9))
     ledger.policies.mark_settled(8, serving=5)  # the canary of the others failed
@@ -164,6 +188,10 @@ def sweep_records(ledger, clock, **disk) -> list[int]:
     """Rollouts that still have a record afterwards."""
     settings = recipe(disk={"min_free_megabytes": 1, **disk}).disk
     assert Retention(settings, ledger, ledger.run_dir, clock=clock).sweep() is None
+    return rollouts_with_records(ledger)
+
+
+def rollouts_with_records(ledger) -> list[int]:
     kept = sa.select(trajectories.c.rollout_id).where(trajectories.c.blob != "").order_by(trajectories.c.id)
     with ledger.read() as connection:
         return list(connection.execute(kept).scalars())
@@ -226,6 +254,37 @@ def test_the_file_of_a_large_record_stays_and_counts_until_garbage_is_collected(
     assert ledger.disk.blob_bytes()[0] == before > 100_000
     assert ledger.disk.collect_garbage() == 1
     assert ledger.disk.blob_bytes()[0] == 0
+
+
+def test_a_sweep_that_takes_long_leaves_records_to_the_next_one(ledger, clock, monkeypatch):
+    """After a restart all records are read again: in one sweep that would silence the manager for minutes."""
+    monkeypatch.setattr("quartet.manager.retention._ROLLOUTS_PER_STEP", 2)
+    monkeypatch.setattr("quartet.manager.retention.SECONDS_PER_SWEEP", 0.0)
+    for _ in range(3):
+        trainable_group(ledger)
+        train_one(ledger)
+    clock.now += 1e6
+    settings = recipe(disk={"min_free_megabytes": 1, "max_record_age_seconds": 1}).disk
+    sweeper = Retention(settings, ledger, ledger.run_dir, clock=clock)
+    left = []
+    for _ in range(3):
+        assert sweeper.sweep() is None
+        left.append(rollouts_with_records(ledger))
+    assert left == [[3, 4, 5, 6], [5, 6], []]
+
+
+def test_a_sweep_that_takes_long_leaves_pictures_to_the_next_one(ledger, monkeypatch):
+    monkeypatch.setattr("quartet.manager.retention._ROLLOUTS_PER_STEP", 2)
+    monkeypatch.setattr("quartet.manager.retention.SECONDS_PER_SWEEP", 0.0)
+    for _ in range(3):
+        trainable_group(ledger, screenshot=os.urandom(1_100_000))
+        train_one(ledger)
+    sweeper = retention(ledger, max_blob_megabytes=1)
+    left = []
+    for _ in range(3):
+        assert sweeper.sweep() is None
+        left.append(sweeper.blob_bytes // 1_100_000)
+    assert left == [2, 1, 0]
 
 
 def test_old_records_go_by_policy(ledger, clock):

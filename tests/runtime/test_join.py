@@ -119,6 +119,27 @@ def test_an_ended_run_whose_token_was_made_again_cannot_be_joined(tmp_path: Path
         join_run(tmp_path, "worker")
 
 
+def test_a_joined_module_has_the_connections_of_one_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.toml").write_text(to_toml(bandit_recipe(Path("unused"))))
+    run_token(tmp_path)
+    Ledger.create(tmp_path).close()
+    opened: list[str] = []
+
+    def module(name: str, run_dir: Path) -> int:
+        files = [file.readlink() for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+        opened.extend(file.name for file in files if file.parent == run_dir)
+        with closing(Ledger.open(run_dir)) as ledger:
+            Presence(ledger.modules, name)
+            assert members(ledger, "worker") == ["worker-2"]
+        return 0
+
+    monkeypatch.setattr("quartet.runtime.join.run_module", module)
+    monkeypatch.setattr("quartet.runtime.join._end_with_the_run", lambda *_: None)  # it would end this process
+    assert join_run(tmp_path, "worker") == 0 and opened == []
+    with closing(Ledger.open(tmp_path)) as ledger:
+        assert members(ledger, "worker") == []
+
+
 def test_a_second_host_of_the_same_machines_is_refused(tmp_path: Path) -> None:
     guests = {"name": "osworld", "addresses": ["http://127.0.0.1:5000"], "sessions": 1}
     recipe = bandit_recipe(Path("unused"), env=guests)
@@ -156,7 +177,7 @@ def test_names_of_modules_that_join_are_new(tmp_path: Path) -> None:
         assert ledger.modules.join("engine", ["engine"]) == "engine-2"
 
 
-def test_an_engine_that_joined_is_waited_for_until_it_leaves(tmp_path: Path) -> None:
+def test_an_engine_that_joined_is_waited_for_from_its_first_url_until_it_leaves(tmp_path: Path) -> None:
     with closing(Ledger.create(tmp_path / "run")) as ledger:
         ledger.policies.register_initial("policies/0")
         ledger.policies.mark_settled(0, serving=0)
@@ -164,6 +185,8 @@ def test_an_engine_that_joined_is_waited_for_until_it_leaves(tmp_path: Path) -> 
         joined = ledger.modules.join("engine", ["engine"])
         assert ledger.policies.latest_is_settled(), "it has not started"
         Presence(ledger.modules, joined)
+        assert ledger.policies.latest_is_settled(), "it reads its weights, and gets no requests"
+        Presence(ledger.modules, joined, url="http://engine-2")
         assert not ledger.policies.latest_is_settled()
         ledger.modules.leave(joined)
         assert ledger.policies.latest_is_settled()
