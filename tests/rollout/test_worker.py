@@ -32,6 +32,7 @@ from quartet.report.check import check_ledger
 from quartet.report.status import StatusReader
 from quartet.report.totals import run_totals, status_counts
 from quartet.rollout.client import Model
+from quartet.rollout.watch import Watch, WatchedEnv
 from quartet.rollout.worker import RolloutWorker
 from quartet.telemetry.presence import Presence
 from quartet.telemetry.records import read_records
@@ -203,14 +204,22 @@ async def test_progress_renews_the_lease(tmp_path):
     assert bench.now > lease.deadline
 
 
-async def test_a_reset_that_waits_for_the_start_of_a_session_renews_the_lease(tmp_path):
+@pytest.mark.parametrize("slow", ["reset", "step"])
+async def test_a_request_to_the_environment_that_is_longer_than_the_lease_renews_it(slow, tmp_path):
+    async def outlast_the_lease(request: str) -> None:
+        for _ in range(5 * (request == slow)):
+            await asyncio.sleep(0.05)
+            bench.now += 0.009
+            assert bench.ledger.rollouts.expire() == 0
+
     class Slow(BanditEnv):
         async def reset(self, task: Task) -> Observation:
-            for _ in range(5):
-                await asyncio.sleep(0.05)
-                bench.now += 0.009
-                assert bench.ledger.rollouts.expire() == 0
+            await outlast_the_lease("reset")
             return await super().reset(task)
+
+        async def step(self, action: str) -> StepResult:
+            await outlast_the_lease("step")
+            return await super().step(action)
 
     bench = Bench(tmp_path, left, pool=SessionPool(lambda: Slow(Counter()), 1), lease_seconds=0.01)
     bench.admit()
@@ -218,6 +227,20 @@ async def test_a_reset_that_waits_for_the_start_of_a_session_renews_the_lease(tm
     outcome = await bench.worker.run_rollout(lease, await bench.pool.acquire())
     assert outcome is AppendOutcome.APPENDED
     assert bench.now > lease.deadline
+
+
+async def test_a_long_snapshot_is_progress():
+    class Storing(BanditEnv):
+        async def snapshot(self) -> bytes:
+            await until(lambda: len(reports) == 3)
+            return b"stored"
+
+        async def restore(self, task: Task, snapshot: bytes) -> Observation:
+            raise AssertionError
+
+    reports: list[None] = []
+    watch = Watch(lambda: reports.append(None), poll_seconds=0.01)
+    assert await WatchedEnv(Storing(Counter()), watch).snapshot() == b"stored"
 
 
 async def test_a_stopped_worker_gives_its_rollouts_back(tmp_path):
