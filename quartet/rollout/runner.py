@@ -103,6 +103,7 @@ class RolloutRunner:
             conversation=conversation,
             policy=policy,
             for_training=lease.purpose is Purpose.TRAIN and policy in self._ledger.trained,
+            frozen=policy not in self._ledger.trained,
             partial=[call for call in known if call.policy == policy],
             on_call=partial(self._fork_before if forks else self._keep, lease),
             on_diverged=partial(self._ledger.forks.cancel, lease) if first else no_progress,
