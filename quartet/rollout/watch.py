@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from quartet.engine.base import Engine, GenerateRequest, GenerateResult
 from quartet.env.base import Env, restorable
 from quartet.env.reward import with_sound_reward
+from quartet.errors import ConfigError, EnvError
 from quartet.telemetry.record import Recorder
 from quartet.types import Observation, StepResult, Task
 
@@ -94,26 +95,31 @@ class WatchedEnv:
 
     async def reset(self, task: Task) -> Observation:
         self._task = task
-        with self._watch.doing("reset"):
-            return await self._watch.at_work(self._env.reset(task))
+        return await self._ask("reset", self._env.reset(task))
 
     async def step(self, action: str) -> StepResult:
         """Apply an action. Raises `RewardError` if the reward is not a finite number."""
-        with self._watch.doing("step"):
-            return with_sound_reward(await self._watch.at_work(self._env.step(action)), self._task)
+        return with_sound_reward(await self._ask("step", self._env.step(action)), self._task)
 
     async def snapshot(self) -> bytes:
         """Store the state of the episode."""
-        with self._watch.doing("snapshot"):
-            return await self._watch.at_work(restorable(self._env).snapshot())
+        return await self._ask("snapshot", restorable(self._env).snapshot())
 
     async def restore(self, task: Task, snapshot: bytes) -> Observation:
         self._task = task
-        with self._watch.doing("reset"):
-            return await self._watch.at_work(restorable(self._env).restore(task, snapshot))
+        return await self._ask("reset", restorable(self._env).restore(task, snapshot))
 
     async def close(self) -> None:
         await self._env.close()
+
+    async def _ask(self, activity: str, work: Coroutine[Any, Any, T]) -> T:
+        """Await a request. A `ConfigError` of the environment, as for an unknown task, becomes an `EnvError`, as a host
+        answers it."""
+        with self._watch.doing(activity):
+            try:
+                return await self._watch.at_work(work)
+            except ConfigError as error:
+                raise EnvError(error.what, error.advice) from error
 
 
 class WatchedEngine:

@@ -16,11 +16,12 @@ from scripted_engine import ScriptedEngine
 from worker_bench import TOKENIZER, Bench
 
 from quartet.engine.base import GenerateRequest, GenerateResult
+from quartet.env.base import Env
 from quartet.env.client import RemoteEnvPool
 from quartet.env.environment.bandit import BanditEnv
 from quartet.env.host import EnvHost
 from quartet.env.session_pool import SessionPool
-from quartet.errors import EngineError
+from quartet.errors import EngineError, EnvError
 from quartet.ledger import AppendOutcome
 from quartet.ledger.blob_files import LocalBlobFiles
 from quartet.ledger.blobs import LARGEST_IN_DATABASE_BYTES
@@ -121,6 +122,40 @@ async def test_environment_failures_are_retried_and_never_a_reward(tmp_path):
     assert run_totals(bench.ledger).attempts == {"final": 1, "retried": 2}
     for _ in range(bench.recipe.env.sessions):  # every session came back
         await asyncio.wait_for(bench.pool.acquire(), 1)
+
+
+class Failing(SessionPool):
+    """A pool of bandits whose first session cannot be made, and whose first release fails."""
+
+    acquired = released = 0
+
+    async def acquire(self) -> Env:
+        self.acquired += 1
+        if self.acquired == 1:
+            raise EnvError("the browser does not start")
+        return await super().acquire()
+
+    async def release(self, env: Env, *, healthy: bool) -> None:
+        await super().release(env, healthy=healthy)
+        self.released += 1
+        if self.released == 1:
+            raise EnvError("the page does not close")
+
+
+async def test_a_failure_of_the_pool_ends_no_run_of_queued_rollouts(tmp_path, caplog):
+    bench = Bench(tmp_path, left, pool=Failing(lambda: BanditEnv(Counter()), 1))
+    bench.admit()
+    assert await bench.worker.run_queued() == 1
+    assert status_counts(bench.ledger) == {"completed": 1}
+    assert "the browser does not start" in caplog.text and "could not be released: the page" in caplog.text
+
+
+async def test_a_task_that_the_environment_refuses_is_an_error_of_its_rollout(tmp_path):
+    bench = Bench(tmp_path, left)
+    bench.admit(family="no such family")
+    bench.admit()
+    assert await bench.worker.run_queued() == 3 + 1, "max_attempts"
+    assert status_counts(bench.ledger) == {"error_env": 1, "completed": 1}
 
 
 async def test_engine_failures_are_retried_with_the_same_random_numbers(tmp_path):
