@@ -180,9 +180,10 @@ class Rollout(Section):
     """Maximum duration of a rollout, after which it ends as `truncated_time`. A response has no other time limit: raise
     this setting for a model that needs minutes for one response."""
     lease_seconds: PositiveFloat = 30.0
-    """Time without progress after which a rollout is requeued. It must exceed the longest environment step. A response
-    may take longer, since keep-alives of a healthy engine count as progress, and so may a reset, within its own limits.
-    If an engine is silent or unreachable for four fifths of this time, the rollout ends as `error_engine`."""
+    """Time without progress after which a rollout is requeued. A reset and a step of the environment may take longer,
+    within their own limits (`env.reset_timeout_seconds`, `env.step_timeout_seconds`), and so may a response, since
+    keep-alives of a healthy engine count as progress. If an engine is silent or unreachable for four fifths of this
+    time, the rollout ends as `error_engine`."""
     max_attempts: Positive = 3
     """Maximum number of attempts at a rollout, including the first. Attempts that ended with an infrastructure error or
     an expired lease count. Attempts that were recalled, or released because their worker stopped, do not count."""

@@ -14,7 +14,7 @@ from aiohttp import ClientError, ClientWebSocketResponse, WSMsgType
 from msgspec import Struct
 
 from quartet.env.base import Env
-from quartet.env.deadlines import START_SECONDS
+from quartet.env.deadlines import RELEASE_SECONDS, START_SECONDS
 from quartet.env.dialer import GRACE_SECONDS, ConnectionLostError, Dialer, read_reply
 from quartet.env.protocol import ObservationData, ResetData, SnapshotData, StepData, encode
 from quartet.errors import EnvError
@@ -30,7 +30,8 @@ class RemoteEnv:
 
     def __init__(self, dialer: Dialer, request_timeout_seconds: float, reset_timeout_seconds: float) -> None:
         self._dialer = dialer
-        self._timeout_seconds = request_timeout_seconds + GRACE_SECONDS
+        # After a step that exceeded its limit, the host releases the environment before it answers with the reason.
+        self._timeout_seconds = request_timeout_seconds + RELEASE_SECONDS + GRACE_SECONDS
         self._reset_timeout_seconds = reset_timeout_seconds + GRACE_SECONDS
         self._socket: ClientWebSocketResponse | None = None
 
@@ -106,7 +107,8 @@ class RemoteEnv:
 class RemoteEnvPool:
     """Pool of at most `capacity` sessions of the hosts at `urls()`, connected on first use and reused.
 
-    `reset_timeout_seconds` includes the start of a session in the host. `ping_seconds` must be less than the host's
+    `request_timeout_seconds` is the host's limit of a step. `reset_timeout_seconds` includes the start of a session in
+    the host. `ping_seconds` must be less than the host's
     limit for a silent client.
     """
 

@@ -19,7 +19,7 @@ from quartet.terminal.say import say
 def serve_environment(
     env: config.Env, host: str, port: int, token_variable: str | None, quotas: Mapping[str, int]
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM, and print the address and the token.
+    """Serve until Ctrl-C or SIGTERM, and print the address, and the header with the token unless it is the user's.
 
     `quotas` are the numbers of sessions of further tokens, by the environment variables that hold them. Raise
     `ConfigError` for an unknown environment or family, or an empty variable; `SetupError` if the address cannot be
@@ -29,7 +29,8 @@ def serve_environment(
     limits = {_token_in(variable): sessions for variable, sessions in quotas.items()}
     if len(limits) < len(quotas) or token in limits:
         raise ConfigError("two clients have the same token", "give each of them its own, or a common quota")
-    asyncio.run(_serve(env, Place(host), port, token, Quotas(limits)))
+    shown = "" if token_variable else f"\nAuthorization: Bearer {token}"
+    asyncio.run(_serve(env, Place(host), port, token, Quotas(limits), shown))
 
 
 def _token_in(variable: str) -> str:
@@ -39,7 +40,8 @@ def _token_in(variable: str) -> str:
     raise ConfigError(f"the environment variable {variable} is empty or not set", "put the token into it")
 
 
-async def _serve(env: config.Env, place: Place, port: int, token: str, quotas: Quotas) -> None:
+async def _serve(env: config.Env, place: Place, port: int, token: str, quotas: Quotas, shown: str) -> None:
+    """Serve until a signal. `shown` is printed after the address."""
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stop.set)
@@ -55,7 +57,7 @@ async def _serve(env: config.Env, place: Place, port: int, token: str, quotas: Q
     )
     try:
         await server.start(port)
-        say(f"{server.url}\nAuthorization: Bearer {token}")
+        say(f"{server.url}{shown}")
         await stop.wait()
     finally:
         await server.stop()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from quartet.engine.base import Engine, GenerateRequest, GenerateResult
 from quartet.engine.partial import rest_of
 from quartet.engine.result_check import find_problem
-from quartet.errors import DivergedError, EngineError, PictureMissingError, RecalledError
+from quartet.errors import DivergedError, EngineError, PictureMissingError, PromptTooLongError, RecalledError
 from quartet.on_progress import no_progress
 from quartet.policy.renderer import Renderer
 from quartet.types import MAIN, Call, FinishReason, Prompt, Sampling, TokenColumns
@@ -39,6 +39,7 @@ class ModelClient:
         conversation: str,
         policy: str = MAIN,
         for_training: bool = True,
+        frozen: bool = False,
         partial: Sequence[Call] = (),
         on_call: OnCall | None = None,
         on_diverged: Callable[[], None] = no_progress,
@@ -47,7 +48,8 @@ class ModelClient:
 
         `sampling` contains the rollout's seed; each call derives its own seed from it, and sets its own `max_tokens`.
         `conversation` is a unique name of the attempt for the engine. Calls sampled `for_training` must have log-probs
-        and versions; calls of an evaluation need neither.
+        and versions; calls of an evaluation need neither. A prompt of a `frozen` policy that does not fit is an
+        `EngineError`: the policy that is trained or evaluated is not to blame.
 
         `partial` contains the calls that earlier attempts had sampled. A call of `partial` is returned instead of a new
         sample if its prompt is the same, token for token; a call that was cut is continued, perhaps by an older policy
@@ -65,7 +67,8 @@ class ModelClient:
         self.policy = policy
         """Name of the policy, which every call records."""
         self._engine, self._conversation = engine, conversation
-        self._sampling, self._stop_strings, self._for_training = sampling, list(stop_strings), for_training
+        self._sampling, self._stop_strings = sampling, list(stop_strings)
+        self._for_training, self._frozen = for_training, frozen
         self._partial = {call.key: call for call in partial}
         self._on_call, self._on_diverged = on_call, on_diverged
         self._keys: set[str] = set()
@@ -211,7 +214,12 @@ class ModelClient:
 
     async def _ask(self, request: GenerateRequest) -> GenerateResult:
         """Return the engine's result. Raises `EngineError` if the result must not become a call."""
-        result = await self._engine.generate(request)
+        try:
+            result = await self._engine.generate(request)
+        except PromptTooLongError as error:
+            if not self._frozen:
+                raise
+            raise EngineError(f"the frozen policy {self.policy!r}: {error.what}", error.advice) from error
         problem = find_problem(request, result)
         if self._for_training and result and not result.logprobs:
             problem = problem or "returned no log-probs and versions, which training needs"

@@ -5,6 +5,7 @@ retry. The `Attempt` holds a worker's state of a running rollout; a crash loses 
 """
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -44,6 +45,8 @@ from quartet.telemetry.record import Recorder
 from quartet.telemetry.trace import traced
 from quartet.types import Beginning, Call, Purpose, RolloutLease, Sampling, Status, Trajectory
 from quartet.types.plan import BLIND
+
+LOG = logging.getLogger(__name__)
 
 
 class RolloutRunner:
@@ -103,6 +106,7 @@ class RolloutRunner:
             conversation=conversation,
             policy=policy,
             for_training=lease.purpose is Purpose.TRAIN and policy in self._ledger.trained,
+            frozen=policy not in self._ledger.trained,
             partial=[call for call in known if call.policy == policy],
             on_call=partial(self._fork_before if forks else self._keep, lease),
             on_diverged=partial(self._ledger.forks.cancel, lease) if first else no_progress,
@@ -139,7 +143,10 @@ class RolloutRunner:
             raise
         finally:
             del self._attempts[lease.rollout_id, lease.attempt]
-            await self._pool.release(session, healthy=healthy)
+            try:
+                await self._pool.release(session, healthy=healthy)
+            except EnvError as error:  # the result of the rollout is stored
+                LOG.warning("an environment session could not be released: %s", error)
 
     async def _play(self, attempt: Attempt, session: Env) -> list[Trajectory]:
         """Run the agent loop and return its trajectories, or one with the status of the recall or failure that ended

@@ -1,9 +1,9 @@
 """Monitor of one rollout, outside its loop: measure the time per activity and detect progress.
 
 The loop receives a wrapped environment and a wrapped engine. A response of the environment or the engine is progress
-and renews the rollout's lease, so a hung rollout loses its lease even if its process is alive. Two waits also count as
-progress, since they end by themselves: a call to a silent engine ends with an `EngineError` (`engine/http.py`), and a
-reset, which may wait for the start of a session, ends with an `EnvError` (`env/client.py`).
+and renews the rollout's lease, so a hung rollout loses its lease even if its process is alive. Waits for them also
+count as progress, since they end by themselves: a call to a silent engine ends with an `EngineError`
+(`engine/http.py`), and a request to an environment ends with an `EnvError` at its own time limit (`env/client.py`).
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from quartet.engine.base import Engine, GenerateRequest, GenerateResult
 from quartet.env.base import Env, restorable
 from quartet.env.reward import with_sound_reward
+from quartet.errors import ConfigError, EnvError
 from quartet.telemetry.record import Recorder
 from quartet.types import Observation, StepResult, Task
 
@@ -34,7 +35,7 @@ class Watch:
         lane: str = "",
         trace: str = "",
     ) -> None:
-        """Call `on_progress` after every response, and every `poll_seconds` during a response of an engine or a reset.
+        """Call `on_progress` after every response, and every `poll_seconds` while one is awaited.
 
         An exception of `on_progress` ends the call in progress. `spans` is None if this rollout's spans are not
         recorded.
@@ -94,26 +95,31 @@ class WatchedEnv:
 
     async def reset(self, task: Task) -> Observation:
         self._task = task
-        with self._watch.doing("reset"):
-            return await self._watch.at_work(self._env.reset(task))
+        return await self._ask("reset", self._env.reset(task))
 
     async def step(self, action: str) -> StepResult:
         """Apply an action. Raises `RewardError` if the reward is not a finite number."""
-        with self._watch.doing("step"):
-            return with_sound_reward(await self._env.step(action), self._task)
+        return with_sound_reward(await self._ask("step", self._env.step(action)), self._task)
 
     async def snapshot(self) -> bytes:
         """Store the state of the episode."""
-        with self._watch.doing("snapshot"):
-            return await restorable(self._env).snapshot()
+        return await self._ask("snapshot", restorable(self._env).snapshot())
 
     async def restore(self, task: Task, snapshot: bytes) -> Observation:
         self._task = task
-        with self._watch.doing("reset"):
-            return await self._watch.at_work(restorable(self._env).restore(task, snapshot))
+        return await self._ask("reset", restorable(self._env).restore(task, snapshot))
 
     async def close(self) -> None:
         await self._env.close()
+
+    async def _ask(self, activity: str, work: Coroutine[Any, Any, T]) -> T:
+        """Await a request. A `ConfigError` of the environment, as for an unknown task, becomes an `EnvError`, as a host
+        answers it."""
+        with self._watch.doing(activity):
+            try:
+                return await self._watch.at_work(work)
+            except ConfigError as error:
+                raise EnvError(error.what, error.advice) from error
 
 
 class WatchedEngine:

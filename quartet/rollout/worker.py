@@ -93,11 +93,18 @@ class RolloutWorker:
     async def run_queued(self, after_each: Callable[[], None] = lambda: None) -> int:
         """Run all queued rollouts one after another and return their number; used by the synchronous runtime."""
         finished = 0
-        while (lease := self.claim()) is not None:
-            await self.run_rollout(lease, await self._pool.acquire())
+        while True:
+            session, lease = await self._session(), None
+            try:
+                lease = self.claim()
+            finally:
+                if lease is None:
+                    await self._pool.release(session, healthy=True)
+            if lease is None:
+                return finished
+            await self.run_rollout(lease, session)
             after_each()
             finished += 1
-        return finished
 
     async def run_rollout(self, lease: RolloutLease, session: Env, lane: str = "session 0") -> AppendOutcome | None:
         """Run one claimed rollout in a session of the pool; see `RolloutRunner.carry_out`."""
@@ -109,14 +116,18 @@ class RolloutWorker:
         """Run one slot. It acquires a session before it claims a rollout, so that no lease is held while no host has
         room."""
         while True:
+            with self._recorder.span(WAIT, lane=lane, reason="an environment session"):
+                session = await self._session()
+            await self.run_rollout(await self._lease_for(session, lane), session, lane)
+
+    async def _session(self) -> Env:
+        """Acquire a session; after an `EnvError` try again."""
+        while True:
             try:
-                with self._recorder.span(WAIT, lane=lane, reason="an environment session"):
-                    session = await self._pool.acquire()
+                return await self._pool.acquire()
             except EnvError as error:
                 LOG.warning("cannot acquire an environment session: %s", error)
-                await asyncio.sleep(REPORT_SECONDS)
-                continue
-            await self.run_rollout(await self._lease_for(session, lane), session, lane)
+            await asyncio.sleep(REPORT_SECONDS)
 
     async def _lease_for(self, session: Env, lane: str) -> RolloutLease:
         """Wait for a queued rollout. If the worker ends first, release the session."""

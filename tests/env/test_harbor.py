@@ -360,6 +360,23 @@ async def test_a_task_that_cannot_be_solved_here_fails_its_resets(tmp_path, file
     await session.close()
 
 
+async def test_a_failure_that_may_pass_does_not_condemn_the_task_and_a_wrong_solution_does(tmp_path):
+    tasks = copied(tmp_path, tests__test_sh="#!/bin/bash\nsleep 60\n")
+    tests = tasks / "count-lines" / "tests" / "test.sh"
+    session, task = made(tasks, test_timeout_seconds=5.0)
+    with pytest.raises(EnvError, match="did not end within 5 s"):
+        session.reset(task)
+    tests.write_text("#!/bin/bash\necho 1 > /logs/verifier/reward.txt\n")
+    assert session.reset(task).messages
+    await session.close()
+    session, task = made(tasks, test_timeout_seconds=5.0)
+    for reward in (0, 1):
+        tests.write_text(f"#!/bin/bash\necho {reward} > /logs/verifier/reward.txt\n")
+        with pytest.raises(EnvError, match="gets the reward 0"):
+            session.reset(task)
+    await session.close()
+
+
 def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 

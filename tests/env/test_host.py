@@ -442,6 +442,23 @@ async def test_a_release_that_hangs_delays_no_answer_and_no_stop():
     assert pool.released == [False, False], "the host stopped nevertheless"
 
 
+async def test_a_client_waits_for_the_reason_of_a_late_step_while_its_environment_is_released(monkeypatch):
+    class Slow(CountingPool):
+        async def release(self, env: Env, *, healthy: bool) -> None:
+            await asyncio.sleep(0.5)
+            await super().release(env, healthy=healthy)
+
+    monkeypatch.setattr("quartet.env.client.GRACE_SECONDS", 0.1)
+    async with hosting(pool=Slow, deadlines=Deadlines(step=0.1)) as (host, _):
+        remote = RemoteEnvPool(lambda: [host.url], 1, token=TOKEN, request_timeout_seconds=0.1)
+        env = await remote.acquire()
+        await env.reset(task())
+        monkeypatch.setattr(BanditEnv, "step", lambda *_: asyncio.sleep(60))
+        with pytest.raises(EnvError, match=r"step: no answer within 0\.1 s \(env\.step_timeout_seconds\)"):
+            await env.step("done")
+        await remote.close()
+
+
 async def test_an_environment_whose_close_hangs_is_named_before_a_host_serves_it():
     never = threading.Event()
 

@@ -157,3 +157,22 @@ async def test_judges_are_asked_at_the_same_time():
         part = build(Reward.model_validate({"name": "judge", "url": server.url, "model": "m"}))
         case = Case(row={}, prompt=[Message("user", "Greet me.")], response="a", answer="a")
         assert await part.score_all([case, case], 10.0) == [Score(components={"judge": 1.0})] * 2
+
+
+async def test_a_comparison_that_fails_leaves_no_question_to_the_judge_behind():
+    over = asyncio.Event()
+
+    async def answer_the_first(request: web.Request) -> web.Response:
+        server.requests.append(request)
+        if len(server.requests) == 2:
+            return web.json_response({"choices": [{"message": {"content": "no verdict"}}]})
+        await over.wait()
+        return web.json_response({})
+
+    server = JudgeServer(lambda question: "")
+    server.serve = answer_the_first  # type: ignore[method-assign]
+    async with server:
+        assert "found no verdict" in (await judged(server, "judge_pair", "Hello", timeout_seconds=60.0)).error
+        asking = [task.get_coro() for task in asyncio.all_tasks()]
+        over.set()
+    assert not [one for one in asking if getattr(one, "__name__", "") == "_value_of_a"]

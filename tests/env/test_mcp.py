@@ -132,6 +132,24 @@ async def test_a_server_by_stdio_gets_only_the_environment_variables_that_the_re
 
 
 @pytest.mark.slow
+async def test_a_call_that_is_too_slow_is_the_policy_s_mistake_and_the_calls_after_it_are_not_started(
+    data, monkeypatch
+):
+    monkeypatch.setenv("SHOP_OWNER", "Ana")
+    slow = [ToolCall(name="owner"), ToolCall(name="wait_for_owner"), sell(1)]
+    async with session(data, env_variables=["SHOP_OWNER"], step_timeout_seconds=10.0, **HIDDEN) as env:
+        await env.reset(task())
+        result = await asyncio.wait_for(acting(env).act(slow), 10.0)
+        assert [record.outcome for record in result.actions] == [Outcome.DONE, Outcome.TIMEOUT, Outcome.ENDED]
+        owner, late, unstarted = (message.content for message in result.observation.messages)
+        assert owner == "Ana" and late.startswith("wait_for_owner did not answer within")
+        assert unstarted.startswith("not started")
+        assert not result.terminated
+        assert (await env.step('call sell {"item": "apple", "count": 2}')).actions[0].outcome is Outcome.DONE
+        assert (await env.step("I sold two.")).rewards == {"judge": 1.0}
+
+
+@pytest.mark.slow
 async def test_a_server_by_http_gets_the_token_of_the_named_variable(data, monkeypatch):
     monkeypatch.setenv("TOKEN_OF_A_TEST", "s3cret")
     with served(SHOP_TOKEN="s3cret") as address:

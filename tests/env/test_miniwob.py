@@ -52,6 +52,22 @@ async def session(pool: MiniWobPool) -> AsyncIterator[MiniWobSession]:
     await pool.release(env, healthy=True)
 
 
+async def test_a_stage_that_cannot_be_prepared_leaves_no_page(session, monkeypatch):
+    async def pages() -> set[str]:
+        answer = await session.browser.connection.browser.call("Target.getTargets")
+        return {target["targetId"] for target in answer["targetInfos"] if target["type"] == "page"}
+
+    before = await pages()
+    monkeypatch.setattr(miniwob, "STAGE", "no_such_name.prepare()")
+    with pytest.raises(EnvError, match="no_such_name"):
+        await miniwob.open_stage(session.browser)
+    for _ in range(100):
+        if await pages() == before:
+            break
+        await asyncio.sleep(0.05)
+    assert await pages() == before
+
+
 async def play(session: MiniWobSession, *actions: str) -> StepResult:
     """The result of the last action; the earlier ones must not end the episode."""
     *before, last = actions

@@ -1,9 +1,10 @@
 """An MCP server with state: a shop whose stock the policy changes. Arguments: the transport, and perhaps a port.
 
-With the environment variable `SHOP_OWNER` it has another tool. With `SHOP_TOKEN` it answers by HTTP only requests with
-this bearer token.
+With the environment variable `SHOP_OWNER` it has two more tools. With `SHOP_TOKEN` it answers by HTTP only requests
+with this bearer token.
 """
 
+import asyncio
 import os
 import sys
 from typing import Any
@@ -50,6 +51,12 @@ if OWNER := os.environ.get("SHOP_OWNER"):
     def owner() -> str:
         """Return the owner of the shop, whom the environment of the process names."""
         return OWNER
+
+    @server.tool()
+    async def wait_for_owner() -> str:
+        """Wait for longer than a step may take."""
+        await asyncio.sleep(600)
+        return "never"
 
 
 def guarded(app: Any, token: str) -> Any:

@@ -1,13 +1,16 @@
 """The loop `dialogue`: an agent and a policy as its user, each with a conversation of its own."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
+import pytest
 from scripted_engine import ScriptedEngine, make_tokenizer
 
 from quartet.actions.taken import canonical
 from quartet.config import Loop
 from quartet.env.retail.session import RetailSession
 from quartet.env.retail.tasks import scenario_of
+from quartet.errors import EngineError, PromptTooLongError
 from quartet.policy.renderer import Renderer
 from quartet.registry import build
 from quartet.rollout.client import ModelClient
@@ -20,13 +23,20 @@ SCENARIO = scenario_of(TASK)
 CALL = canonical(SCENARIO.calls[0])
 
 
-async def converse(agent: list[str], user: list[str], max_turns: int = 8) -> list[Trajectory]:
+TOO_LONG = PromptTooLongError("prompt of 9 tokens, context of 8")
+
+
+async def converse(
+    agent: Sequence[str | PromptTooLongError], user: Sequence[str | PromptTooLongError], max_turns: int = 8
+) -> list[Trajectory]:
     engines = {
         name: ScriptedEngine(TOKENIZER, lambda _, index, script=script: script[index])
         for name, script in (("agent", agent), ("user", user))
     }
     models = {
-        name: ModelClient(engine, Renderer(TOKENIZER), sampling=Sampling(), conversation=name, policy=name)
+        name: ModelClient(
+            engine, Renderer(TOKENIZER), sampling=Sampling(), conversation=name, policy=name, frozen=name == "user"
+        )
         for name, engine in engines.items()
     }
     limits = Limits(max_turns=max_turns, max_tokens=200, timeout_seconds=30.0)
@@ -56,3 +66,11 @@ async def test_the_limit_counts_the_agent_s_turns_and_a_wrong_end_is_no_success(
     assert (agent.status, len(agent.turns), len(user.turns)) == (Status.TRUNCATED_TURNS, 3, 3)
     agent, user = await converse(["It is done."], ["###STOP###"])
     assert (agent.status, agent.reward, agent.success, user.success) == (Status.COMPLETED, 0.0, False, False)
+
+
+async def test_a_prompt_that_is_too_long_ends_the_dialogue_only_if_it_is_the_agent_s():
+    agent, _ = await converse(["Which item?", TOO_LONG], ["The lamp."])
+    assert (agent.status, agent.reward) == (Status.TRUNCATED_TOKENS, 0.0)
+    with pytest.raises(EngineError, match="the frozen policy 'user': prompt of 9 tokens") as raised:
+        await converse(["Which item?"], [TOO_LONG])
+    assert not isinstance(raised.value, PromptTooLongError), "it would be recorded as the agent's end"

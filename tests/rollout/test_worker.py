@@ -16,11 +16,12 @@ from scripted_engine import ScriptedEngine
 from worker_bench import TOKENIZER, Bench
 
 from quartet.engine.base import GenerateRequest, GenerateResult
+from quartet.env.base import Env
 from quartet.env.client import RemoteEnvPool
 from quartet.env.environment.bandit import BanditEnv
 from quartet.env.host import EnvHost
 from quartet.env.session_pool import SessionPool
-from quartet.errors import EngineError
+from quartet.errors import EngineError, EnvError
 from quartet.ledger import AppendOutcome
 from quartet.ledger.blob_files import LocalBlobFiles
 from quartet.ledger.blobs import LARGEST_IN_DATABASE_BYTES
@@ -32,6 +33,7 @@ from quartet.report.check import check_ledger
 from quartet.report.status import StatusReader
 from quartet.report.totals import run_totals, status_counts
 from quartet.rollout.client import Model
+from quartet.rollout.watch import Watch, WatchedEnv
 from quartet.rollout.worker import RolloutWorker
 from quartet.telemetry.presence import Presence
 from quartet.telemetry.records import read_records
@@ -122,6 +124,40 @@ async def test_environment_failures_are_retried_and_never_a_reward(tmp_path):
         await asyncio.wait_for(bench.pool.acquire(), 1)
 
 
+class Failing(SessionPool):
+    """A pool of bandits whose first session cannot be made, and whose first release fails."""
+
+    acquired = released = 0
+
+    async def acquire(self) -> Env:
+        self.acquired += 1
+        if self.acquired == 1:
+            raise EnvError("the browser does not start")
+        return await super().acquire()
+
+    async def release(self, env: Env, *, healthy: bool) -> None:
+        await super().release(env, healthy=healthy)
+        self.released += 1
+        if self.released == 1:
+            raise EnvError("the page does not close")
+
+
+async def test_a_failure_of_the_pool_ends_no_run_of_queued_rollouts(tmp_path, caplog):
+    bench = Bench(tmp_path, left, pool=Failing(lambda: BanditEnv(Counter()), 1))
+    bench.admit()
+    assert await bench.worker.run_queued() == 1
+    assert status_counts(bench.ledger) == {"completed": 1}
+    assert "the browser does not start" in caplog.text and "could not be released: the page" in caplog.text
+
+
+async def test_a_task_that_the_environment_refuses_is_an_error_of_its_rollout(tmp_path):
+    bench = Bench(tmp_path, left)
+    bench.admit(family="no such family")
+    bench.admit()
+    assert await bench.worker.run_queued() == 3 + 1, "max_attempts"
+    assert status_counts(bench.ledger) == {"error_env": 1, "completed": 1}
+
+
 async def test_engine_failures_are_retried_with_the_same_random_numbers(tmp_path):
     bench = Bench(tmp_path, lambda request, index: EngineError("down") if index == 1 else "click left [1]")
     bench.admit(turns=2)
@@ -203,14 +239,22 @@ async def test_progress_renews_the_lease(tmp_path):
     assert bench.now > lease.deadline
 
 
-async def test_a_reset_that_waits_for_the_start_of_a_session_renews_the_lease(tmp_path):
+@pytest.mark.parametrize("slow", ["reset", "step"])
+async def test_a_request_to_the_environment_that_is_longer_than_the_lease_renews_it(slow, tmp_path):
+    async def outlast_the_lease(request: str) -> None:
+        for _ in range(5 * (request == slow)):
+            await asyncio.sleep(0.05)
+            bench.now += 0.009
+            assert bench.ledger.rollouts.expire() == 0
+
     class Slow(BanditEnv):
         async def reset(self, task: Task) -> Observation:
-            for _ in range(5):
-                await asyncio.sleep(0.05)
-                bench.now += 0.009
-                assert bench.ledger.rollouts.expire() == 0
+            await outlast_the_lease("reset")
             return await super().reset(task)
+
+        async def step(self, action: str) -> StepResult:
+            await outlast_the_lease("step")
+            return await super().step(action)
 
     bench = Bench(tmp_path, left, pool=SessionPool(lambda: Slow(Counter()), 1), lease_seconds=0.01)
     bench.admit()
@@ -218,6 +262,20 @@ async def test_a_reset_that_waits_for_the_start_of_a_session_renews_the_lease(tm
     outcome = await bench.worker.run_rollout(lease, await bench.pool.acquire())
     assert outcome is AppendOutcome.APPENDED
     assert bench.now > lease.deadline
+
+
+async def test_a_long_snapshot_is_progress():
+    class Storing(BanditEnv):
+        async def snapshot(self) -> bytes:
+            await until(lambda: len(reports) == 3)
+            return b"stored"
+
+        async def restore(self, task: Task, snapshot: bytes) -> Observation:
+            raise AssertionError
+
+    reports: list[None] = []
+    watch = Watch(lambda: reports.append(None), poll_seconds=0.01)
+    assert await WatchedEnv(Storing(Counter()), watch).snapshot() == b"stored"
 
 
 async def test_a_stopped_worker_gives_its_rollouts_back(tmp_path):

@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from quartet.env.all_of import all_of
 from quartet.env.base import Env
 from quartet.env.dataset.answers import extract
 from quartet.env.dataset.prompt import Prompts
@@ -47,7 +48,7 @@ class DatasetSession:
         self._tried += 1
         answer = extract(self._answer, action)
         case = Case(row=self._row, prompt=self._prompt, response=action, answer=answer)
-        components = merged(await asyncio.gather(*(scorer.score(case) for scorer in self._scorers)))
+        components = merged(await all_of(*(scorer.score(case) for scorer in self._scorers)))
         reward, success = self.judged(components)
         ended = success or self._tried >= self._tries
         return StepResult(

@@ -14,6 +14,10 @@ from quartet.env.tools.mcp_server import EXTRA, McpServer
 from quartet.env.tools.session import ToolSession
 from quartet.errors import ConfigError
 
+CALLS_SHARE = 0.8
+"""Share of `env.step_timeout_seconds` for the calls of one response, so that a slow call is answered before the step's
+limit, which is a failure of the environment."""
+
 
 class Mcp(dataset.Dataset):
     """Tasks of a data set, solved with the tools of an MCP server; rewards score the final answer or ask the server."""
@@ -91,6 +95,7 @@ class Mcp(dataset.Dataset):
             reward_tool=settings.reward_tool,
             show_reset=settings.show_reset,
             turn_limit=settings.turn_limit,
+            calls_seconds=CALLS_SHARE * env.step_timeout_seconds,
         )
 
     def _secrets(self) -> tuple[dict[str, str], str]:

@@ -13,7 +13,11 @@ from quartet.env.harbor.sandbox import Sandbox
 from quartet.env.harbor.solution import SOLVE, is_solvable
 from quartet.env.harbor.task import HarborTask
 from quartet.env.scratch import ScratchFolder
-from quartet.errors import EnvError, QuartetError
+from quartet.errors import EnvError, RewardError
+
+
+class UnplayableError(EnvError):
+    """A task cannot be built or solved on this machine, however often it is tried."""
 
 
 class Images:
@@ -27,7 +31,7 @@ class Images:
         self._test_seconds, self._require_solution = test_seconds, require_solution
         self._locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
         self._scratch = ScratchFolder("quartet-harbor-images-")
-        self._built: dict[Path, Path | QuartetError] = {}
+        self._built: dict[Path, Path | UnplayableError] = {}
 
     def begin(self, task: HarborTask) -> Sandbox:
         """Return the files of a new episode. Raise `EnvError` if the task cannot be built or solved here."""
@@ -35,20 +39,26 @@ class Images:
             if task.folder not in self._built:
                 self._built[task.folder] = self._build(task)
             built = self._built[task.folder]
-        if isinstance(built, QuartetError):
+        if isinstance(built, UnplayableError):
             raise EnvError(built.what, built.advice)
         return self._copy(task, built)
 
-    def _build(self, task: HarborTask) -> Path | QuartetError:
-        """Return the folder of the files after the Dockerfile's steps, or the error, which is not tried again."""
+    def _build(self, task: HarborTask) -> Path | UnplayableError:
+        """Return the folder of the files after the Dockerfile's steps, or the error of a task that is not tried again.
+
+        Raise `EnvError` for any other failure, such as a full disk or a command that took too long: the next episode
+        may succeed.
+        """
         sandbox = Sandbox(self._memory(task), self._programs)
         try:
             self._run_steps(task, sandbox)
             if self._require_solution:
                 self._prove(task, sandbox)
             return sandbox.root.rename(tempfile.mkdtemp(dir=self._scratch.path))
-        except QuartetError as error:
+        except UnplayableError as error:
             return error
+        except RewardError as error:
+            raise EnvError(error.what, error.advice) from error
         finally:
             sandbox.remove()
 
@@ -66,15 +76,16 @@ class Images:
             )
             if ran.status != 0:
                 ended = "did not end" if ran.status is None else f"ended with status {ran.status}"
-                raise EnvError(
+                kind = EnvError if ran.status is None else UnplayableError
+                raise kind(
                     f"the task {task.folder.name} cannot be built here: `{step.command:.80}` {ended}: {ran.output}",
                     "without Docker a task has this machine's programs and no network: leave it out",
                 )
 
     def _prove(self, task: HarborTask, image: Sandbox) -> None:
-        """Raise `EnvError` unless the task's solution gets a reward of 1."""
+        """Raise `UnplayableError` unless the task's solution gets a reward of 1; `EnvError` if it took too long."""
         if not is_solvable(task):
-            raise EnvError(
+            raise UnplayableError(
                 f"the task {task.folder.name} has no solution/solve.sh, so it is unknown whether it can be solved here",
                 "leave it out, or set env.require_solution = false",
             )
@@ -92,9 +103,10 @@ class Images:
         finally:
             trial.remove()
         if not reward >= 1.0:
-            raise EnvError(
-                f"the solution of {task.folder.name} gets the reward {reward:g} here, and ended with status "
-                f"{ran.status}: {ran.output}",
+            ended = "did not end" if ran.status is None else f"ended with status {ran.status}"
+            kind = EnvError if ran.status is None else UnplayableError
+            raise kind(
+                f"the solution of {task.folder.name} gets the reward {reward:g} here, and {ended}: {ran.output}",
                 "without Docker a task has this machine's programs and no network: leave it out",
             )
 

@@ -234,7 +234,11 @@ def _first_line(fault: PageFaultError) -> str:
 async def open_stage(browser: Browser) -> Page:
     """Return a window in which no episode has run yet."""
     page = await browser.new_page("about:blank", width=WIDTH, height=HEIGHT)
-    await page.evaluate(STAGE)
+    try:
+        await page.evaluate(STAGE)
+    except (EnvError, asyncio.CancelledError):  # the page belongs to no session yet
+        await page.close()
+        raise
     return page
 
 

@@ -1,12 +1,12 @@
 """Pairwise judge: a model compares a response with the row's reference."""
 
-import asyncio
 import re
 from typing import Any
 
 from jinja2 import StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 
+from quartet.env.all_of import all_of
 from quartet.env.rewards.base import AT_ONCE, Case, Reward
 from quartet.env.scoring.judge_api import Judge, JudgeSettings, last_line
 from quartet.errors import RewardError
@@ -53,7 +53,7 @@ class PairwiseJudge(Reward):
 
     async def score(self, case: Case) -> float:
         reference = str(case.gold(self.settings.column))
-        first, second = await asyncio.gather(
+        first, second = await all_of(
             self._value_of_a(case, case.response, reference), self._value_of_a(case, reference, case.response)
         )
         return (first + 1 - second) / 2

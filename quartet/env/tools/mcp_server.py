@@ -37,15 +37,18 @@ class McpServer:
         if not opened.done():
             self._holder.result()
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
+    async def call(self, name: str, arguments: Mapping[str, Any], seconds: float | None = None) -> tuple[str, bool]:
         """Call a tool. Return its text, and whether it is an error of the tool.
 
-        A server may refuse arguments by an error of the protocol, which is returned as well. Raise `MCPError` for any
-        other error of the protocol, such as a closed connection.
+        A server may refuse arguments by an error of the protocol, which is returned as well. Raise `TimeoutError` if
+        the tool has not answered after `seconds`, and `MCPError` for any other error of the protocol, such as a closed
+        connection.
         """
         try:
-            result = await self._client.call_tool(name, dict(arguments))
+            result = await self._client.call_tool(name, dict(arguments), read_timeout_seconds=seconds)
         except self._mcp.MCPError as error:
+            if seconds is not None and error.code == self._mcp.types.REQUEST_TIMEOUT:
+                raise TimeoutError from error
             if error.code != self._mcp.types.INVALID_PARAMS:
                 raise
             return error.message, True

@@ -1,5 +1,6 @@
 """Session in which a policy calls the tools of a server, and then answers a row of a data set."""
 
+import time
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
@@ -26,6 +27,7 @@ from quartet.types import (
 )
 
 USAGE = "call a tool, or give the answer"
+OVER = "not started: the time for the calls of a response was over"
 
 
 class ToolSession:
@@ -41,12 +43,13 @@ class ToolSession:
         reward_tool: str,
         show_reset: bool,
         turn_limit: int,
+        calls_seconds: float,
     ) -> None:
         """Make a session. `show_reset` shows the result of `reset_tool` below the row; `reward_tool` is also asked
-        after `turn_limit` turns without an answer."""
+        after `turn_limit` turns without an answer. The calls of one response may take `calls_seconds`."""
         self._answers, self._row_of, self._connect = answers, row_of, connect
         self._reset_tool, self._reward_tool = reset_tool, reward_tool
-        self._show_reset, self._turn_limit = show_reset, turn_limit
+        self._show_reset, self._turn_limit, self._calls_seconds = show_reset, turn_limit, calls_seconds
         self._server: McpServer | None = None
 
     async def reset(self, task: Task) -> Observation:
@@ -85,6 +88,7 @@ class ToolSession:
     async def act(self, actions: Sequence[Action]) -> StepResult:
         """Perform the calls of a response in order. `done "answer"` gives the answer."""
         messages, records = [], []
+        ends_at = time.monotonic() + self._calls_seconds
         for action in actions:
             if isinstance(action, Done | Text):
                 answer = action.answer if isinstance(action, Done) else action.text
@@ -92,14 +96,13 @@ class ToolSession:
                 if not result.terminated:  # the next response reads what the calls returned
                     result = replace(result, observation=replace(result.observation, messages=messages))
                 return replace(result, actions=[*records, *result.actions])
-            error = ""
             if isinstance(action, ToolCall):
-                text, failed = await self._called(action)
+                text, outcome = await self._called(action, ends_at - time.monotonic())
                 messages.append(Message("tool", text, action.name))
-                error = text if failed else ""
+                error = "" if outcome is Outcome.DONE else text
+                records.append(replace(taken(action, error), outcome=outcome))
             else:
-                error = USAGE
-            records.append(taken(action, error))
+                records.append(taken(action, USAGE))
         unread = any(record.outcome is not Outcome.DONE for record in records) and not messages
         seen = Observation(goal="", text="", messages=messages, error=USAGE if unread else "")
         return await self._unended(StepResult(observation=seen, reward=0.0, terminated=False, actions=records))
@@ -109,12 +112,18 @@ class ToolSession:
         if server is not None:
             await server.close()
 
-    async def _called(self, call: ToolCall) -> tuple[str, bool]:
-        """Return the result of a call as text, and whether it failed."""
+    async def _called(self, call: ToolCall, seconds: float) -> tuple[str, Outcome]:
+        """Return the result of a call as text, or why it was not done within the time that is left."""
         names = [tool.function.name for tool in self._tools]
+        if seconds <= 0:
+            return OVER, Outcome.ENDED
         if call.name not in names:
-            return f"no tool {call.name[:50]}: {', '.join(names)}", True
-        return await self._connected().call(call.name, call.arguments)
+            return f"no tool {call.name[:50]}: {', '.join(names)}", Outcome.REFUSED
+        try:
+            text, failed = await self._connected().call(call.name, call.arguments, seconds)
+        except TimeoutError:
+            return f"{call.name} did not answer within {seconds:.2g} s", Outcome.TIMEOUT
+        return text, Outcome.REFUSED if failed else Outcome.DONE
 
     async def _answer(self, answer: str, action: Action) -> StepResult:
         """Score the answer, and add the reward that the server reports."""
