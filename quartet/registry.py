@@ -52,6 +52,8 @@ def register(kind: str, name: str) -> Callable[[P], P]:
 def import_plugins(modules: Sequence[str]) -> None:
     """Import the modules that a recipe lists as `plugins`. Raises `ConfigError` for one that cannot be imported."""
     for name in modules:
+        if not name or name.startswith(".") or "/" in name:
+            raise ConfigError(f"plugins: {name!r} is no module", "write its dotted name, without a path and `.py`")
         try:
             import_module(name)
         except ImportError as error:

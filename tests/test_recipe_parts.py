@@ -105,6 +105,8 @@ def test_override_reaches_a_part_in_a_list(file):
         ("loss.terms=no_such_module:Loss", "no loss_term at 'no_such_module:Loss'"),
         ("loss.terms=quartet.train.loss.base:LossInput", "is not a loss_term\n  -> make it a subclass of"),
         ("plugins=['no_such_module']", "plugins: 'no_such_module' cannot be imported"),
+        ("plugins=['./mine']", r"plugins: './mine' is no module.*\n  -> write its dotted name"),
+        ("plugins=['']", "plugins: '' is no module"),
     ],
 )
 def test_wrong_part_or_setting_is_refused_with_a_hint(file, override, message):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--output",
     "-o",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, file_okay=False),
     help="Folder of the evaluation; by default in the run, or in runs/ for a policy folder.",
 )
 @click.option("--fresh", is_flag=True, help="Replace the result of an earlier evaluation in that folder.")

@@ -15,8 +15,8 @@ RUNS_FOLDER = Path("runs")
 
 
 class RunFolder(click.ParamType):
-    """Folder of an existing run. Another value raises `ConfigError`, which names the nearest run or the runs in the
-    folder."""
+    """Folder of an existing run. Another value, such as a folder of something else, raises `ConfigError`, which names
+    the nearest run or the runs in the folder."""
 
     name = "run"
 
@@ -24,10 +24,11 @@ class RunFolder(click.ParamType):
         path = Path(value)
         if path.is_dir():
             _refuse_folder_of_runs(path)
-            return path
+            if _is_run(path):
+                return path
         known = [str(run) for run in _runs()]
         raise ConfigError(
-            f"no run at {path}",
+            f"{path} is not a run" if path.is_dir() else f"no run at {path}",
             nearest(str(path), known) if known else "give the folder of a run that `quartet train` made",
         )
 
@@ -101,6 +102,15 @@ class Amount(click.FloatRange):
 
 def _runs() -> Iterator[Path]:
     return (file.parent for file in sorted(RUNS_FOLDER.glob("*/config.toml")))
+
+
+def _is_run(folder: Path) -> bool:
+    """Return whether the folder has a recipe, a ledger or the lock file, which a starting run has first."""
+    if (folder / "config.toml").is_file():
+        return True
+    from quartet.run.run_files import is_run
+
+    return is_run(folder)
 
 
 def runs_inside(folder: Path) -> list[Path]:

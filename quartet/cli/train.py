@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -76,7 +77,7 @@ def command(
     console = PrintableConsole()
     console.print(summary_table(summary))
     console.print(f"summary  {run_dir / 'summary.json'}\npicture  {draw_run(run_dir, summary)}")
-    console.print(f"next     quartet view {run_dir}", soft_wrap=True)
+    console.print(f"next     quartet view {quote(str(run_dir))}", soft_wrap=True)
 
 
 @contextmanager

@@ -174,7 +174,7 @@ def _reason_to_leave_out(trajectory: Trajectory, recipe: Recipe, num_seeds: Mapp
     task = trajectory.task
     if not (trajectory.success and trajectory.status.countable and trajectory.calls):
         return "no_success"
-    # The sampler draws tasks without parameters, so a success of a task with parameters could never join a group.
+    # Only the sampler `subgoals` draws tasks with parameters; elsewhere their successes could never join a group.
     trained = task.env == recipe.env.name and not task.params
     if not trained or not 0 <= task.seed < num_seeds.get(task.family, 0):
         return "other_task"

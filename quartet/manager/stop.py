@@ -2,6 +2,7 @@
 progress is finished first."""
 
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -52,7 +53,8 @@ def higher_limit(reason: str, amounts: Mapping[str, float]) -> str:
 
 def resume_command(run: str, reason: str = "", amounts: Mapping[str, float] = MappingProxyType({})) -> str:
     """Return the command that resumes the run in folder `run`; if a limit ended the run, it raises that limit."""
-    return f"quartet train {run}/config.toml --run-dir {run} --resume {higher_limit(reason, amounts)}".rstrip()
+    again = f"quartet train {shlex.quote(f'{run}/config.toml')} --run-dir {shlex.quote(run)} --resume"
+    return f"{again} {higher_limit(reason, amounts)}".rstrip()
 
 
 class StopRule:

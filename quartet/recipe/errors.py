@@ -55,7 +55,7 @@ def problems_of(
         if problem["type"] == "extra_forbidden":
             text = unknown(str(problem["loc"][-1])) if unknown else _unknown_key(model, problem["loc"], place)
         elif problem["type"] == "missing" and isinstance(problem["loc"][-2:][0], int):
-            place = ".".join(map(str, problem["loc"][:-2]))
+            place = place.rsplit(".", 2)[0]  # without the part's number and the missing key
             text = f"{place}: {_nameless(model, problem['loc'], problem['input'])}"
         elif problem["type"] == "missing":
             text = f"{place} is missing -> add it; docs/recipes.md shows a whole recipe"

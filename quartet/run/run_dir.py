@@ -2,6 +2,7 @@
 `RESUMABLE_SETTINGS` may differ."""
 
 from pathlib import Path
+from shlex import quote
 
 from quartet.config import Recipe
 from quartet.crash_points import crash_point
@@ -40,8 +41,8 @@ def check_run_dir(recipe: Recipe, run_dir: Path, *, resume: bool, fresh: bool = 
     elif config_path.exists() and not fresh:
         raise ConfigError(
             f"{run_dir} already holds a run",
-            f"continue it with `quartet train {config_path} --run-dir {run_dir} --resume`, start over with --fresh, or "
-            "name another folder",
+            f"continue it with `quartet train {quote(str(config_path))} --run-dir {quote(str(run_dir))} --resume`, "
+            "start over with --fresh, or name another folder",
         )
     else:
         _refuse_foreign_folder(run_dir)

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from benchmarks.bandit import bandit_recipe
 from quartet.cli import cli
 from quartet.cli.eval import evaluation_name
+from quartet.cli.parameters import RunFolder
 from quartet.errors import ConfigError, LedgerError, QuartetError, SetupError
 from quartet.ledger import Ledger
 from quartet.manager.evaluation import EVALUATION_MARKER
@@ -173,6 +174,18 @@ def test_a_run_without_a_process_is_not_waited_for(tmp_path):
     assert isinstance(failure("view", tmp_path), LedgerError)
 
 
+@pytest.mark.parametrize("arguments", [["compare"], ["stop"], ["status"], ["view"], ["ledger", "gc"]])
+def test_a_folder_of_something_else_is_not_a_run(tmp_path, arguments):
+    (tmp_path / "index.md").touch()
+    error = failure(*arguments, tmp_path)
+    assert isinstance(error, ConfigError) and error.what == f"{tmp_path} is not a run"
+
+
+def test_a_run_that_has_only_its_lock_is_a_run(tmp_path):
+    with RunLock(tmp_path):
+        assert RunFolder().convert(tmp_path, None, None) == tmp_path
+
+
 def test_a_second_manager_is_told_that_there_is_one(tmp_path):
     with manager_lock(tmp_path), pytest.raises(SetupError, match=f"has a manager: process {os.getpid()}"):
         asyncio.run(run_manager(bandit_recipe(Path("policy")), tmp_path, asyncio.Event()))
@@ -198,3 +211,19 @@ def test_wandb_without_a_key_says_how_to_log_in(tmp_path):
     )
     assert ended.returncode == SetupError.exit_code
     assert "Traceback" not in ended.stderr and "W&B cannot be used" in ended.stderr and "wandb login" in ended.stderr
+
+
+def test_a_path_in_place_of_an_environments_module_is_named(tmp_path, monkeypatch):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "doors.py").touch()
+    monkeypatch.chdir(tmp_path)
+    error = failure("env", "check", "folder/doors")
+    assert (
+        error.what == "folder/doors is a path, not a module" and error.advice == "run the command in folder with doors"
+    )
+
+
+def test_an_evaluation_is_not_written_over_a_file(tmp_path):
+    (tmp_path / "result.json").touch()
+    outcome = CliRunner().invoke(cli, ["eval", str(tmp_path), "--output", str(tmp_path / "result.json")])
+    assert isinstance(outcome.exception, SystemExit) and "is a file" in outcome.output

@@ -88,7 +88,7 @@ def ended(monkeypatch, capsys, *arguments: str) -> tuple[object, str]:
         (["train", "miniwop"], "no shipped recipe has that name\n  -> Did you mean 'miniwob'?"),
         (["status", "nowhere"], "no run at nowhere\n  -> "),
         (["compare"], "Missing argument 'RUNS...'."),
-        (["view", ".", "--port", "99999"], "99999 is not in the range 0<=x<=65535"),
+        (["view", "--port", "99999", "."], "99999 is not in the range 0<=x<=65535"),
     ],
 )
 def test_wrong_usage_is_one_line_and_a_next_step(monkeypatch, capsys, tmp_path, arguments, message):

@@ -325,3 +325,9 @@ def test_an_environment_with_another_loop_is_compared(tmp_path: Path) -> None:
     assert json.loads(same.stdout)["equal"] is True, same.stderr
     refused = quartet("env", "compare", "tools", "tools", "--set", "port.sesions=2", folder=tmp_path)
     assert refused.returncode != 0 and "env.sesions" in refused.stderr and "sessions" in refused.stderr
+
+
+@pytest.mark.parametrize("override", ["port=8080", "reference=x", "sessions=2"])
+def test_a_setting_of_no_side_is_wrong_usage(override: str) -> None:
+    done = quartet("env", "compare", "gymnasium", "bandit", "--set", override)
+    assert done.returncode == 2 and f"--set {override} names no side" in done.stderr

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from quartet.cli import cli
-from quartet.errors import SetupError
+from quartet.errors import LedgerError, SetupError
 from quartet.ledger.database import sqlite
 from quartet.ledger.database.file_system import refuse_network_file_system
 from quartet.report.check import check_ledger
@@ -108,3 +108,10 @@ def test_only_what_nothing_refers_to_is_deleted(ledger):
 def test_not_while_the_run_is_at_work(ledger):
     with RunLock(ledger.run_dir):
         assert isinstance(CliRunner().invoke(cli, ["ledger", "gc", str(ledger.run_dir)]).exception, SetupError)
+
+
+def test_no_lock_file_is_left_in_a_folder_without_a_ledger(tmp_path):
+    (tmp_path / "config.toml").write_text("of = 'another program'\n")
+    result = CliRunner().invoke(cli, ["ledger", "gc", str(tmp_path)])
+    assert isinstance(result.exception, LedgerError)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["config.toml"], "`--fresh` would delete a run's files"

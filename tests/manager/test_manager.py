@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 from contextlib import closing
 
 import pytest
@@ -425,3 +426,8 @@ def test_share_of_waiting_counts_every_process_of_a_module(ledger, clock):
     assert (row.waiting_seconds, row.alive_seconds, row.share_waiting) == (7.0, 20.0, 0.35)
     assert ledger.modules.url("engine") == "http://127.0.0.1:1"
     assert ledger.modules.url("worker") is None
+
+
+def test_the_command_that_resumes_a_run_can_be_pasted_whatever_the_folders_name():
+    command = shlex.split(resume_command("runs/my run"))
+    assert command == ["quartet", "train", "runs/my run/config.toml", "--run-dir", "runs/my run", "--resume"]

@@ -7,7 +7,7 @@ import click
 
 from quartet.cli.env.naming import environment_name, first_loop
 from quartet.cli.parameters import JSON, SET, Amount
-from quartet.errors import QuartetError
+from quartet.errors import ConfigError, QuartetError
 from quartet.terminal.say import say
 
 SIDES = ("reference", "port")
@@ -57,9 +57,9 @@ def compare(
         "port": {"name": environment_name(port), "families": [*families]},
     }
     for override in overrides:
+        if not override.startswith(tuple(f"{side}." for side in SIDES)):
+            raise ConfigError(f"--set {override} names no side", "begin a setting with `reference.` or `port.`")
         apply_override(given, override)
-    if unknown := given.keys() - set(SIDES):
-        raise QuartetError(f"--set {unknown.pop()}... names no side", "begin a setting with `reference.` or `port.`")
     slow, fast = (
         parse_recipe(
             {"name": "compare", "model": {"path": "."}, "env": given[side], "rollout": first_loop(given[side]["name"])},

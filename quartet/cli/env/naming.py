@@ -9,13 +9,16 @@ def environment_name(name: str) -> str:
     """Return the name for a recipe. `doors` becomes `doors:Houses` if doors.py in the current folder defines only the
     environment `Houses`.
 
-    Raise `ConfigError` if the module defines no environment, or several.
+    Raise `ConfigError` for a path, or if the module defines no environment, or several.
     """
     from quartet.env.base import Environment
     from quartet.registry import names
     from quartet.shipped import import_module
 
-    if ":" in name or name in names("env") or not Path(f"{name}.py").exists():
+    path = Path(f"{name}.py")
+    if "/" in name and path.exists():
+        raise ConfigError(f"{name} is a path, not a module", f"run the command in {path.parent} with {path.stem}")
+    if ":" in name or name in names("env") or not path.exists():
         return name
     own = vars(import_module(name)).values()
     classes = [one for one in own if isinstance(one, type) and issubclass(one, Environment) and one.__module__ == name]

@@ -40,9 +40,11 @@ def gc(run: Path, as_json: bool) -> None:
     reused.
     """
     from quartet.ledger import Ledger
+    from quartet.ledger.database import find_database
     from quartet.run.run_dir import RunLock
     from quartet.terminal.progress import Watched
 
+    find_database(run).check()  # before the lock: its file would mark a foreign folder as a run
     with RunLock(run), closing(Ledger.open(run)) as ledger, Watched("blobs deleted", quiet=as_json) as watched:
         deleted = ledger.disk.collect_garbage(watched)
     say(json.dumps({"deleted": deleted}) if as_json else f"{deleted} blobs deleted")
