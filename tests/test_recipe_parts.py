@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from quartet.config import Filter, Horizon
+from quartet.env.environment.offline import EXAMPLE
 from quartet.errors import ConfigError
 from quartet.recipe.file import (
     changed_settings,
@@ -19,6 +20,7 @@ from quartet.recipe.file import (
 )
 from quartet.recipe.toml_text import toml_value
 from quartet.recipe.upgrade import CONFIG_VERSION, upgraded
+from quartet.registry import build
 from quartet.run.run_dir import check_run_dir, prepare
 from quartet.shipped import shipped_policies
 
@@ -67,6 +69,14 @@ def test_resolved_recipe_holds_every_setting_of_its_parts_and_reads_back(file):
     )
     assert load_recipe(file) == recipe
     assert changed_settings(read_resolved(file), recipe) == []
+
+
+def test_resolved_recipe_keeps_a_limit_that_null_removes(file):
+    data = MINIMAL | {"env": {"name": "offline", "data": str(EXAMPLE), "max_patches": 1}}
+    recipe = parse_recipe(data, "test", ["env.max_patches=null"])
+    file.write_text(to_toml(recipe))
+    assert build(load_recipe(file).env).settings.max_patches is None
+    assert changed_settings(load_recipe(file), recipe) == []
 
 
 def test_resolved_recipe_quotes_keys_that_are_not_bare(file):
