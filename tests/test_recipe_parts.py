@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from quartet.config import Filter, Horizon
+from quartet.env.environment.offline import EXAMPLE
 from quartet.errors import ConfigError
 from quartet.recipe.file import (
     changed_settings,
@@ -17,7 +18,9 @@ from quartet.recipe.file import (
     to_toml,
     toml_lines,
 )
+from quartet.recipe.toml_text import toml_value
 from quartet.recipe.upgrade import CONFIG_VERSION, upgraded
+from quartet.registry import build
 from quartet.run.run_dir import check_run_dir, prepare
 from quartet.shipped import shipped_policies
 
@@ -66,6 +69,23 @@ def test_resolved_recipe_holds_every_setting_of_its_parts_and_reads_back(file):
     )
     assert load_recipe(file) == recipe
     assert changed_settings(read_resolved(file), recipe) == []
+
+
+def test_resolved_recipe_keeps_a_limit_that_null_removes(file):
+    data = MINIMAL | {"env": {"name": "offline", "data": str(EXAMPLE), "max_patches": 1}}
+    recipe = parse_recipe(data, "test", ["env.max_patches=null"])
+    file.write_text(to_toml(recipe))
+    assert build(load_recipe(file).env).settings.max_patches is None
+    assert changed_settings(load_recipe(file), recipe) == []
+
+
+def test_resolved_recipe_quotes_keys_that_are_not_bare(file):
+    texts = {"miniwob/click-menu/3": "Hover first", 'a "quoted" key.é': "x", "": "y", "click-menu_3": "z"}
+    recipe = parse_recipe(MINIMAL | {"rollout": {"guidance": {"name": "text", "texts": texts}}}, "test")
+    file.write_text(to_toml(recipe))
+    assert load_recipe(file) == recipe
+    assert read_resolved(file).rollout.guidance.settings["texts"] == texts
+    assert tomllib.loads(f"inline = {toml_value(texts)}")["inline"] == texts, "within a list a table is inline"
 
 
 def test_override_reaches_a_part_in_a_list(file):

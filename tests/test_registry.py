@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import NoneType
+from typing import get_args
 
 import pytest
 from click.testing import CliRunner
@@ -26,7 +28,10 @@ def test_every_file_of_a_kind_is_one_documented_part(kind):
         assert issubclass(part, Part) and part.__doc__
         assert all(re.fullmatch(r"[a-z]+/[a-z0-9_]+", metric) for metric in part.metrics)
         assert all(": " in meaning for meaning in part.metrics.values()), "unit: meaning"
-        assert all(info.description for info in part.Settings.model_fields.values()), f"{kind} {name}"
+        settings = part.Settings.model_fields.values()
+        assert all(info.description for info in settings), f"{kind} {name}"
+        optional = [info for info in settings if NoneType in get_args(info.annotation)]
+        assert all(info.default is None for info in optional), "TOML has no null, so a run's config.toml omits it"
 
 
 @pytest.mark.slow

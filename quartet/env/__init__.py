@@ -28,12 +28,14 @@ def make_pool(env: config.Env) -> EnvPool:
 def suite_families(env: config.Env) -> list[str]:
     """Return the recipe's task families, or all families of the environment if the recipe lists none.
 
-    Raise `ConfigError` with the nearest known name for an unknown family.
+    Raise `ConfigError` with the nearest known name for an unknown family, and for one that is listed twice.
     """
     known = make_environment(env).families()
     for family in env.families:
         if family not in known:
             raise ConfigError(f"unknown task family {family!r} of {env.name!r}", nearest(family, known))
+        if env.families.count(family) > 1:  # evaluations would play its episodes twice
+            raise ConfigError(f"env.families: {family} appears twice", "list each family once")
     return env.families or known
 
 

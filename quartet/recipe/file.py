@@ -14,7 +14,7 @@ from quartet.errors import ConfigError, nearest, shortened
 from quartet.files.ledger_files import has_database
 from quartet.recipe.errors import problems_of, raise_for
 from quartet.recipe.parts import placed, validated_parts, with_parts
-from quartet.recipe.toml_text import read_toml, toml_value
+from quartet.recipe.toml_text import read_toml, toml_key, toml_value
 from quartet.recipe.upgrade import upgraded
 from quartet.registry import find, import_plugins
 from quartet.shipped import RECIPE_FILE, shipped_recipes
@@ -281,8 +281,9 @@ def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def toml_lines(data: dict[str, Any], section: str = "") -> list[str]:
     """Return the lines of the section's own values, then of its sub-sections, in the order that TOML requires."""
-    lines = [f"{key} = {toml_value(value)}" for key, value in data.items() if not isinstance(value, dict)]
+    lines = [f"{toml_key(key)} = {toml_value(value)}" for key, value in data.items() if not isinstance(value, dict)]
     for key, values in data.items():
         if isinstance(values, dict):
-            lines += ["", f"[{section}{key}]", *toml_lines(values, f"{section}{key}.")]
+            name = section + toml_key(key)
+            lines += ["", f"[{name}]", *toml_lines(values, f"{name}.")]
     return lines

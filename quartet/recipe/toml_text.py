@@ -42,9 +42,14 @@ def _toml_advice(text: str, error: str) -> str:
 def toml_value(value: Any) -> str:
     """Write a value as TOML. Strings, numbers, booleans and lists are written as JSON, except the delete character."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {toml_value(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{toml_key(key)} = {toml_value(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(toml_value, value)) + "]"
     if isinstance(value, float) and not isfinite(value):
         return str(value)  # TOML has inf and nan, JSON does not
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def toml_key(key: str) -> str:
+    """Write a key as TOML: bare if TOML allows it, else quoted."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml_value(key)

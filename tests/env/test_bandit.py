@@ -96,6 +96,8 @@ def test_the_registry_suggests_the_nearest_name():
         make_pool(config.Env(name="bandid"))
     with pytest.raises(ConfigError, match=r"unknown task family 'fxed'.*\n.*Did you mean 'fixed'"):
         suite_families(config.Env(name="bandit", families=["fxed"]))
+    with pytest.raises(ConfigError, match=r"env\.families: fixed appears twice\n  -> list each family once"):
+        suite_families(config.Env(name="bandit", families=["fixed", "named", "fixed"]))
 
 
 async def test_a_session_that_cannot_be_made_takes_no_place():

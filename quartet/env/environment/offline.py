@@ -29,14 +29,14 @@ class Offline(Environment):
         data: LocalPath
         """JSONL file of recordings: one turn per line, as a chat of two messages, with `family`, `seed` and `turn`.
         Exports of rollouts as chats have this form."""
-        max_patches: Annotated[int, Field(ge=0)] | None = 1
+        max_patches: Annotated[int, Field(ge=0)] | None = None
         """Number of deviations per episode (epsilon) after which the episode continues with the expert's action in
-        place of the policy's; the next deviation ends it. If null, there is no limit."""
+        place of the policy's; the next deviation ends it. Without a value there is no limit."""
         held_out_share: Fraction = 0.2
         """Share of each family's recordings that are used in evaluations only."""
 
     settings: Settings
-    first_settings = {"env": {"data": str(EXAMPLE), "screenshots": False}}
+    first_settings = {"env": {"data": str(EXAMPLE), "max_patches": 1, "screenshots": False}}
     grammar = "an action of Quartet's grammar, such as `click LABEL [1]`"
     deterministic = True
     source = "UI-S1, arXiv 2509.11543, algorithm 1; thought-free patches"
