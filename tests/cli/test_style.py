@@ -137,6 +137,7 @@ def test_a_file_that_the_system_refuses_is_named(monkeypatch, capsys, tmp_path):
     run = tmp_path / "run"
     with Recorder(run, "worker") as recorder, recorder.span("generate"):
         pass
+    (run / "config.toml").touch()
     code, shown = ended(monkeypatch, capsys, "trace", str(run), "-o", "/sys/trace.json")
     assert (code, shown.splitlines()[0].startswith("error: no permission for /sys/trace.json")) == (4, True)
 

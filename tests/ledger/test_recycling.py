@@ -142,7 +142,13 @@ def as_version_3(ledger) -> None:
             connection.exec_driver_sql(f"DROP INDEX {index}")
         connection.exec_driver_sql("DROP INDEX rollouts_by_parent")
         connection.exec_driver_sql("DROP INDEX rollouts_by_beginning")
-        for index in ("groups_beside", "batches_by_state", "pool_by_task", "one_final_trajectory_per_part"):
+        for index in (
+            "groups_beside",
+            "batches_by_state",
+            "pool_by_task",
+            "pool_by_rollout",
+            "one_final_trajectory_per_part",
+        ):
             connection.exec_driver_sql(f"DROP INDEX {index}")
         for index, columns in (
             ("batches_by_state", "batches (state, train_step)"),
