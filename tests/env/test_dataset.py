@@ -372,3 +372,13 @@ async def test_a_sum_of_weighted_rewards_that_is_rounded_is_a_success(tmp_path):
 async def begin(session: Env, seed: int):
     observation = await session.reset(task(seed))
     return observation, str(int(observation.messages[0].content.split()[0]) + 1)
+
+
+@pytest.mark.parametrize(("share", "advice"), [(1e-6, "raise"), (0.999999, "lower")])
+def test_the_advised_share_leaves_rows_on_both_sides(tmp_path: Path, share: float, advice: str) -> None:
+    data = tmp_path / "few.jsonl"
+    data.write_text("".join(f'{{"a": {number}}}\n' for number in range(20)))
+    with pytest.raises(ConfigError, match=rf"{advice} env\.held_out_share to 0\.\d+") as refused:
+        read_rows(data, None, share)
+    better = float(refused.value.advice.split()[-1])
+    assert read_rows(data, None, better)

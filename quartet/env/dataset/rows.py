@@ -3,6 +3,7 @@ Hugging Face Hub."""
 
 import hashlib
 import json
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -76,9 +77,10 @@ def read_rows(data: Path, held_out: Path | None, held_out_share: float) -> Rows:
     if not given:
         training, held_out_rows = split(training, held_out_share)
     if not training or not held_out_rows:
+        change = "" if given else f", or {_other_share([*training, *held_out_rows], raised=not held_out_rows)}"
         raise ConfigError(
             f"{data} has {len(training)} rows for training and {len(held_out_rows)} for evaluation",
-            "set env.held_out to another file, or change env.held_out_share",
+            f"set env.held_out to another file{change}",
         )
     return Rows(training, held_out_rows)
 
@@ -87,6 +89,16 @@ def split(rows: list[Row], held_out_share: float) -> Rows:
     """Hold out a share of the rows, chosen by a hash of their content."""
     held_out = [row for row in rows if _fraction(row) < held_out_share]
     return Rows([row for row in rows if _fraction(row) >= held_out_share], held_out)
+
+
+def _other_share(rows: list[Row], *, raised: bool) -> str:
+    """Return the advice to a share of which neither part is empty: rows are held out whose hash is below the share."""
+    fractions = sorted(map(_fraction, rows))
+    if not fractions or fractions[0] == fractions[-1]:
+        return "give env.data more rows"
+    if raised:
+        return f"raise env.held_out_share to {math.floor(100 * fractions[0] + 1) / 100:g}"
+    return f"lower env.held_out_share to {math.floor(100 * fractions[-1]) / 100:g}"
 
 
 def _splits(data: Path) -> dict[str, list[Path]]:
