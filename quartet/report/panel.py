@@ -36,7 +36,7 @@ def stopped_panel(status: RunStatus, run: str = "RUN") -> Panel:
     is the run's folder in this command."""
     ended = f"ended: {status.stop_reason}" if status.stop_reason else f"interrupted while {status.phase}"
     resume = resume_command(run, status.stop_reason, status.training_so_far)
-    advice = "continue with (raise a limit that was reached):"
+    advice = "continue with (raise a limit that was reached):" if status.stop_reason else "continue with:"
     return _framed(
         status,
         "not running",
@@ -170,8 +170,8 @@ def _quarantined(status: RunStatus) -> list[RenderableType]:
 
 
 def _roughly(seconds: float) -> str:
-    """Format a duration in whole seconds, or in whole minutes from two minutes on."""
-    return f"{seconds:.0f} s" if seconds < 120 else duration(60 * (seconds // 60)).removesuffix(" 0 s")
+    """Format a duration in whole seconds, or in whole minutes from two minutes on; a negative one as 0 s."""
+    return f"{max(seconds, 0.0):.0f} s" if seconds < 120 else duration(60 * (seconds // 60)).removesuffix(" 0 s")
 
 
 def _state(status: RunStatus, module: ModuleStatus) -> Text:
