@@ -105,8 +105,8 @@ def _runs() -> Iterator[Path]:
 
 
 def _is_run(folder: Path) -> bool:
-    """Return whether the folder has a recipe, a ledger or the lock file, which a starting run has first."""
-    if (folder / "config.toml").is_file():
+    """Return whether the folder has a recipe, spans, a ledger or the lock file, which a starting run has first."""
+    if (folder / "config.toml").is_file() or (folder / "spans").is_dir():
         return True
     from quartet.run.run_files import is_run
 

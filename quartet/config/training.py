@@ -97,7 +97,8 @@ class Train(Section):
     """Number of response tokens, up to `overlong_max_tokens`, over which the penalty falls from 0 to -1."""
     mask_truncated: bool = False
     """Leave truncated rollouts out of the loss, after credit is assigned: they stay in the baseline, as in DAPO, and in
-    a normalisation over the batch. The filter `overlong` removes them from all."""
+    a normalisation over the batch. A call that forked rollouts share is left out only if all of them are truncated. The
+    filter `overlong` removes truncated rollouts from all."""
     threads: Positive = 1
     """Number of PyTorch threads per process (`processes`)."""
     starved_timeout_seconds: PositiveFloat = 300.0

@@ -161,6 +161,7 @@ def test_a_stretch_that_was_not_recorded_is_refused_with_the_range_that_was(run,
 
 
 def test_a_run_without_records_has_no_trace(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").touch()
     error = CliRunner().invoke(cli, ["trace", str(tmp_path), "-o", "x.json"]).exception
     assert isinstance(error, ConfigError) and "has no records" in str(error)
 

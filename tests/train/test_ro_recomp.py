@@ -48,6 +48,15 @@ def test_length_in_tokens_counts_borrowed_and_old_ones():
     assert trained(group, share=0.6, length="tokens") == [0, 1, 3]
 
 
+def test_calls_that_a_priority_child_shares_with_another_parent_are_trained():
+    """Of the successes the child is shorter than its parent, so only the parent's calls after the fork are left out."""
+    parent = of_length(5, 1.0)
+    group = [parent, child(parent, 1, 1.0), of_length(2, 0.0)]
+    seen = credited(credit_of("ro_recomp", share=0.5, compensation=0.0), make_batch([group]))
+    assert seen.metrics["priority_fraction"] == pytest.approx(2 / 3)
+    assert np.unique(seen.calls_T[seen.mask_T]).tolist() == [0, 1, 7, 8, 9]
+
+
 def test_advantages_are_over_the_whole_group():
     """Rewards 1, 0, 0, 0: mean 0.25, unbiased deviation 0.5."""
     group = [of_length(2, 1.0), *[of_length(turns, 0.0) for turns in (1, 2, 3)]]
