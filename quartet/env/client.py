@@ -108,8 +108,7 @@ class RemoteEnvPool:
     """Pool of at most `capacity` sessions of the hosts at `urls()`, connected on first use and reused.
 
     `request_timeout_seconds` is the host's limit of a step. `reset_timeout_seconds` includes the start of a session in
-    the host. `ping_seconds` must be less than the host's
-    limit for a silent client.
+    the host. `ping_seconds` must be less than the host's limit for a silent client.
     """
 
     def __init__(

@@ -26,6 +26,7 @@ from quartet.types import (
     Observation,
     Picture,
     Purpose,
+    ReplayRule,
     RolloutLease,
     RolloutPlan,
     Sampling,
@@ -216,3 +217,14 @@ def tamper(ledger: Ledger, statement: str) -> None:
     """Plain SQL, past every check of the program."""
     with ledger.db.write() as connection:
         connection.exec_driver_sql(statement)
+
+
+def group_joined_by(ledger: Ledger, stored: int) -> int:
+    """Admit a group of one rollout, finish it, and let it be trained together with a stored success. Return the id of
+    its own rollout."""
+    group_id = ledger.groups.admit(plan(rollouts=1))
+    (lease,) = ledger.rollouts.claim("w", 1, 60)
+    finish(ledger, lease)
+    ledger.groups.close(group_id)
+    ledger.groups.make_trainable(group_id, [lease.rollout_id], 1, replayed={stored: ReplayRule.STORED})
+    return lease.rollout_id

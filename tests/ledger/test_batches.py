@@ -7,8 +7,8 @@ from quartet.errors import LeaseLostError, LedgerError
 from quartet.ledger.members import mark_damaged
 from quartet.report.staleness import lag_histogram
 from quartet.report.totals import run_totals, status_counts
-from quartet.types import ReplayRule, Status
-from tests.ledger.samples import finish, plan, spoil, tamper, trainable_group, unguard
+from quartet.types import Status
+from tests.ledger.samples import finish, group_joined_by, plan, spoil, tamper, trainable_group, unguard
 
 
 def claim(ledger, groups=1, *, trainer="t", max_lag=2, on_late="mask", lease_seconds=10):
@@ -138,11 +138,7 @@ def test_a_claimed_group_that_has_only_replayed_members_left_is_given_up(ledger)
     """Another process may find a claimed group's own members damaged before its trainer reads them."""
     trainable_group(ledger)
     ledger.pool.store(plan().task, [2], keep=1)
-    failed = ledger.groups.admit(plan(rollouts=1))
-    (lease,) = ledger.rollouts.claim("w", 1, 60)
-    finish(ledger, lease)
-    ledger.groups.close(failed)
-    ledger.groups.make_trainable(failed, [lease.rollout_id], 1, replayed={2: ReplayRule.STORED})
+    group_joined_by(ledger, 2)
     claim = ledger.batches.lease("t", 2, 2, "mask", 60)
     assert claim is not None
     with ledger.db.write() as connection:

@@ -16,8 +16,8 @@ from quartet.report.check import check_ledger
 from quartet.report.totals import run_totals
 from quartet.telemetry.presence import Presence
 from quartet.train.checkpoint.writer import delete_folders, superfluous_checkpoints
-from quartet.types import ReplayRule, Status
-from tests.ledger.samples import finish, plan, recipe, trainable_group, trajectory
+from quartet.types import Status
+from tests.ledger.samples import finish, group_joined_by, plan, recipe, trainable_group, trajectory
 
 
 def retention(ledger, **disk) -> Retention:
@@ -333,12 +333,8 @@ def test_a_success_that_a_group_to_be_trained_was_joined_by_stays(ledger, clock,
     trainable_group(ledger)
     train_one(ledger)
     ledger.pool.store(plan().task, [2], keep=1)
-    failed = ledger.groups.admit(plan(rollouts=1))
-    (lease,) = ledger.rollouts.claim("w", 1, 60)
-    finish(ledger, lease)
-    ledger.groups.close(failed)
-    ledger.groups.make_trainable(failed, [lease.rollout_id], 1, replayed={2: ReplayRule.STORED})
-    ledger.pool.store(plan().task, [lease.rollout_id], keep=1)  # rollout 2 is outdated now
+    own = group_joined_by(ledger, 2)
+    ledger.pool.store(plan().task, [own], keep=1)  # rollout 2 is outdated now
     batch = ledger.batches.claim("t", 1, 100, "mask", 60) if claimed else None
     clock.now += 1e6
     assert sweep_records(ledger, clock, max_record_age_seconds=1) == [2, 3]

@@ -1,9 +1,10 @@
 """The panel and the plain line say who waits for what."""
 
+import pytest
 from rich.console import Console
 
 from quartet.ledger import Ledger
-from quartet.report.panel import panel, plain_line, stopped_panel
+from quartet.report.panel import _roughly, panel, plain_line, stopped_panel
 from quartet.report.status import StatusReader
 from quartet.telemetry.presence import Presence
 
@@ -41,3 +42,9 @@ def test_a_run_at_rest_says_why_it_ended_and_shows_no_module(tmp_path):
     assert "--run-dir RUN --resume --set train.max_seconds=10" in shown()
     assert "serving" not in shown()
     ledger.close()
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(-0.3, "0 s"), (119.0, "119 s"), (150.0, "2 min")])
+def test_a_module_waits_for_whole_seconds_or_minutes_and_never_for_less_than_none(seconds: float, shown: str) -> None:
+    """A difference of two machines' clocks may be negative."""
+    assert _roughly(seconds) == shown
