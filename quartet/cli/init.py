@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import Any, cast
 
 import click
@@ -72,10 +73,8 @@ def command(
     if as_json:
         say(json.dumps({"recipe": str(file), "env": env_name, "model": str(model_path)}))
         return
-    say(
-        f"wrote {file}\n\nquartet train {file} --dry-run   prints batch sizes and limits\n"
-        f"quartet train {file}             trains"
-    )
+    train = f"quartet train {quote(str(file))}"
+    say(f"wrote {file}\n\n{train} --dry-run   prints batch sizes and limits\n{train}             trains")
 
 
 def _ask(option: str, question: str, *, quiet: bool, **how: Any) -> Any:

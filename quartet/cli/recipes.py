@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -77,4 +78,5 @@ def describe_(recipe: Path, as_json: bool) -> None:
         settings.add_row(Text(setting.name), Text(setting.value, style="bold"), Text(setting.default or "required"))
     console.print("", settings, "")
     console.print(Text(f"{description.file}\n{description.readme or 'no README.md in its folder'}", style="dim"))
-    say(f"\nquartet train {recipe} --dry-run prints batch sizes and limits; without --dry-run the command trains")
+    train = f"quartet train {quote(str(recipe))}"
+    say(f"\n{train} --dry-run prints batch sizes and limits; without --dry-run the command trains")

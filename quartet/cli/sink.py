@@ -4,6 +4,7 @@ import json
 import time
 from contextlib import closing
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -39,7 +40,7 @@ def command(run: Path, name: str, follow: bool, as_json: bool) -> None:
     if cast(type[Sink], find("sink", name)).serves and not follow:
         raise ConfigError(
             f"the sink {name!r} serves records only while it runs: without --follow it would end at once",
-            f"run `quartet sink {run} {name} --follow`",
+            f"run `quartet sink {quote(str(run))} {name} --follow`",
         )
     with following(run, name) as followed, closing(build(chosen_sink(recipe, name), recipe, run)) as sink:
         shown = _show(followed, sink, follow=follow)

@@ -64,7 +64,7 @@ def command(
         _show_placement(resolved)
         served = _view(view, as_json)
         if served == "none" and not as_json:
-            say(f"to watch the run: quartet view {run_dir}", err=True)
+            say(f"to watch the run: quartet view {quote(str(run_dir))}", err=True)
         with _whole_commands(run_dir):
             summary = run_recipe(resolved, run_dir, resume=resume, fresh=fresh, quiet=as_json, view=served)
     if as_json:

@@ -1,5 +1,7 @@
 """Check the schema version of a stored ledger, and upgrade an older one on request."""
 
+from shlex import quote
+
 import sqlalchemy as sa
 
 from quartet.errors import LedgerError
@@ -29,7 +31,7 @@ def check_version(db: RunDatabase, upgrade: bool) -> None:
     if version > SCHEMA_VERSION or version not in MIGRATIONS:
         advice = "use the Quartet that wrote it" + (" or a newer one" if version > SCHEMA_VERSION else "")
     elif not upgrade:
-        advice = f"upgrade it with `quartet ledger upgrade {db.run_dir}`, or by resuming the run"
+        advice = f"upgrade it with `quartet ledger upgrade {quote(str(db.run_dir))}`, or by resuming the run"
     else:
         return _upgrade(db)
     raise LedgerError(

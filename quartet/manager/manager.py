@@ -7,6 +7,7 @@ import asyncio
 import time
 from contextlib import closing
 from pathlib import Path
+from shlex import quote
 
 from quartet.config import Recipe
 from quartet.env import suite_families, train_tasks
@@ -220,10 +221,12 @@ class DataManager:
 def manager_lock(run_dir: Path) -> ProcessLock:
     """Return the lock of the run's only data manager. It raises `SetupError` if another process holds it."""
 
+    stop = f"quartet stop {quote(str(run_dir))}"
+
     def refusal(process: str) -> SetupError:
         return SetupError(
             f"{run_dir} already has a manager: process {process}",
-            f"start one manager per run; `quartet train` does it, and `quartet stop {run_dir}` ends the run",
+            f"start one manager per run; `quartet train` does it, and `{stop}` ends the run",
         )
 
     return ProcessLock(run_dir / "manager.lock", refusal)

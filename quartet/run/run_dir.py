@@ -97,7 +97,8 @@ class RunLock(ProcessLock):
         super().__init__(
             run_dir / LOCK,
             lambda process: SetupError(
-                f"{run_dir} is in use by process {process}", "stop it with `quartet stop`, or use another folder"
+                f"{run_dir} is in use by process {process}",
+                f"stop it with `quartet stop {quote(str(run_dir))}`, or use another folder",
             ),
         )
 

@@ -1,6 +1,8 @@
 """End a run whose newest rollouts all failed with the same error, probably a bug in the environment or the agent
 loop."""
 
+from shlex import quote
+
 from quartet.config import Recipe
 from quartet.errors import RepeatedErrorError
 from quartet.ledger import Ledger
@@ -19,7 +21,8 @@ def raise_if_repeated(recipe: Recipe, ledger: Ledger) -> None:
     ledger.request_stop(reason)
     raise RepeatedErrorError(
         f"{reason}\n{_traceback(ledger, repeated)}".rstrip(),
-        f"fix it and continue with --resume; `quartet view {ledger.run_dir}` shows rollout {repeated.rollout_id}",
+        f"fix it and continue with --resume; `quartet view {quote(str(ledger.run_dir))}` shows rollout "
+        f"{repeated.rollout_id}",
     )
 
 

@@ -3,6 +3,7 @@
 import json
 from contextlib import closing
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -76,4 +77,5 @@ def export(
         f"{summary.response_tokens} response tokens, {size(summary.bytes)} in {output}"
     )
     if summary.damaged:
-        say(f"left out {summary.damaged} damaged trajectories, see `quartet ledger check {run}`", fg="yellow")
+        check = f"quartet ledger check {quote(str(run))}"
+        say(f"left out {summary.damaged} damaged trajectories, see `{check}`", fg="yellow")
