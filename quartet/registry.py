@@ -26,6 +26,8 @@ LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 P = TypeVar("P", bound=type[Part])
 
+PLACE_OF_MODULES = "the module is installed, on PYTHONPATH, or in the current folder"
+"""Places where a module is found."""
 registered: dict[tuple[str, str], type[Part]] = {}
 """Parts of plugins, by kind and name."""
 _found: dict[tuple[str, str], type[Part]] = {}
@@ -87,7 +89,10 @@ def find(kind: str, name: str) -> type[Part]:
             "write the intended module:Class instead, or uninstall a package",
         )
     if part is None and not others:
-        hint = "For a plugin's part, list the plugin's module in `plugins`; for a package's part, install the package."
+        hint = (
+            f"For one of your own, write {_form(kind)}; {PLACE_OF_MODULES}. For a plugin's part, list the "
+            "plugin's module in `plugins`; for a package's part, install the package."
+        )
         raise ConfigError(f"unknown {kind} {name!r}", f"{nearest(name, names(kind))} {hint}")
     part = _found[kind, name] = part or _check_interface(load_class(others[0], kind), kind, others[0])
     return part
@@ -165,7 +170,12 @@ def load_class(path: str, kind: str) -> Any:
     try:
         return getattr(import_module(module_name), class_name)
     except (ImportError, AttributeError, ValueError, TypeError) as error:  # the last two: the name is no module name
-        raise ConfigError(f"no {kind} at {path!r}: {error}", "write module:Class, and install the module") from error
+        raise ConfigError(f"no {kind} at {path!r}: {error}", f"write {_form(kind)}; {PLACE_OF_MODULES}") from error
+
+
+def _form(kind: str) -> str:
+    """Return the form of a path to a part."""
+    return "module:function" if kind in KINDS and KINDS[kind].functions else "module:Class"
 
 
 def _at_path(path: str, kind: str) -> Any:

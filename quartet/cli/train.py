@@ -12,7 +12,7 @@ import click
 
 from quartet.cli.parameters import JSON, RECIPE, SET
 from quartet.config import Choice, Recipe
-from quartet.errors import ConfigError, QuartetError
+from quartet.errors import ConfigError, QuartetError, SetupError
 from quartet.recipe.file import load_recipe
 from quartet.terminal.say import say
 
@@ -137,8 +137,23 @@ def _note_lacks(recipe: Recipe, run_dir: Path) -> None:
     for _, findings in examine(Place(runs=run_dir.parent, recipe=recipe), before_training=True):
         for finding in findings:
             if finding.grade is Grade.LACKS:
-                say(f"note: a check of this machine failed: {finding.what}", fg="yellow", err=True)
-                say(f"  -> {finding.advice}", fg="yellow", err=True)
+                _note_lack(finding.what, finding.advice)
+
+
+def _note_lack(what: str, advice: str) -> None:
+    say(f"note: a check of this machine failed: {what}", fg="yellow", err=True)
+    say(f"  -> {advice}", fg="yellow", err=True)
+
+
+def _load_code(recipe: Recipe) -> None:
+    """Load the user's code of the environment as a run does. Raise `ConfigError` if it cannot be loaded, and print what
+    this machine lacks for it."""
+    from quartet.env import make_environment
+
+    try:
+        make_environment(recipe.env).load_code()
+    except SetupError as error:
+        _note_lack(error.what, error.advice)
 
 
 def _note_changes(recipe: Recipe, overrides: Sequence[str], run_dir: Path) -> None:
@@ -172,6 +187,7 @@ def _show_plan(recipe: Recipe, as_json: bool) -> None:
     from quartet.runtime.plan import check_training, plan
 
     check_training(recipe)
+    _load_code(recipe)
     numbers: dict[str, Any] = plan(recipe)
     if as_json:
         if recipe.runtime.kind == "ray":

@@ -171,6 +171,10 @@ class Environment(Part):
         and closes it at its release. Override this method to keep sessions that are expensive to make."""
         return SessionPool(self.session, env.sessions)
 
+    def load_code(self) -> None:
+        """Load the user's code that a run loads in child processes only, such as reward functions. Raise `ConfigError`
+        if it cannot be loaded. `quartet train --dry-run` calls this."""
+
     def undemonstrated(self) -> set[str]:
         """Return the families for which no demonstrations are used; their success is reported separately."""
         return set()

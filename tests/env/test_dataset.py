@@ -275,6 +275,11 @@ def test_a_column_names_families(tmp_path):
         dataset(as_jsonl(tmp_path), family_column="levl").families()
 
 
+def test_a_template_that_cannot_be_filled_is_an_error_before_a_run_starts(tmp_path):
+    with pytest.raises(ConfigError, match="'questoin' is undefined; the row has the columns answer, level, question"):
+        dataset(as_jsonl(tmp_path), prompt="{{ questoin }}").families()
+
+
 def test_prompts_are_templates_or_messages():
     asked = Prompts("Solve {{ question }}!", "Be brief.").messages({"question": "1 + 1"})
     assert asked == [Message("system", "Be brief."), Message("user", "Solve 1 + 1!")]

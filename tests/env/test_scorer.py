@@ -17,7 +17,7 @@ from quartet.config import Reward
 from quartet.env.rewards.base import Case
 from quartet.env.scoring.limited import limited
 from quartet.env.scoring.scorer import Scorer
-from quartet.errors import RewardError, SetupError
+from quartet.errors import ConfigError, RewardError, SetupError
 from quartet.types import Message
 from tests.waiting import until
 
@@ -153,16 +153,20 @@ async def test_unexpected_errors_end_no_worker(tmp_path):
 
 
 async def test_a_setting_that_the_function_does_not_read_is_an_error_with_the_nearest_name():
-    with pytest.raises(SetupError, match=r"(?s)no parameter 'recrod'.*record"):
+    with pytest.raises(ConfigError, match=r"no parameter 'recrod'.*record"):
         async with scorer("hangs_in_company", recrod="x"):
             pass
 
 
 @pytest.mark.parametrize(
-    ("function", "message"), [("absent", "no attribute 'absent'"), ("limit", "is not a callable object")]
+    ("function", "error", "message"),
+    [
+        ("absent", ConfigError, "no attribute 'absent' -> write module:function"),
+        ("limit", SetupError, "is not a callable object"),
+    ],
 )
-async def test_a_reward_that_cannot_be_loaded_is_an_error_of_the_setup(function, message):
-    with pytest.raises(SetupError, match=message):
+async def test_a_reward_that_cannot_be_loaded_is_an_error_of_the_recipe_or_of_the_setup(function, error, message):
+    with pytest.raises(error, match=message):
         async with scorer(function):
             pass
 

@@ -85,7 +85,7 @@ class DatasetPool(SessionPool):
         self._scorers = scorers
 
     async def acquire(self) -> Env:
-        """Return a session. The first one starts the rewards' processes; raise `SetupError` if one cannot start."""
+        """Return a session. The first one starts the rewards' processes; raise the errors of `RewardProcess.start`."""
         await asyncio.gather(*(scorer.start() for scorer in self._scorers))
         return await super().acquire()
 

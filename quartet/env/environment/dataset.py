@@ -96,7 +96,12 @@ class Dataset(Environment):
             )
 
     def families(self) -> list[str]:
+        self._prompts()  # a template that cannot be filled is an error before a run starts
         return sorted(self._rows)
+
+    def load_code(self) -> None:
+        for choice in self.settings.reward:
+            Scorer(choice).load()
 
     def num_train_tasks(self, family_name: str) -> int:
         return min(len(self._rows[family_name].training), FIRST_HELD_OUT_SEED)
@@ -105,9 +110,7 @@ class Dataset(Environment):
         return self.settings.tries
 
     def pool(self, env: config.Env) -> EnvPool:
-        prompts = Prompts(self.settings.prompt, self.settings.system)
-        for rows in self._rows.values():  # a wrong template ends the run before its first rollout
-            prompts.messages(rows.training[0])
+        prompts = self._prompts()
         scorers = [Scorer(choice) for choice in self.settings.reward]
 
         def session() -> Env:
@@ -133,6 +136,13 @@ class Dataset(Environment):
         if task.family not in self._rows:
             raise ConfigError(f"unknown family {task.family!r}", nearest(task.family, self._rows))
         return drawn(*self._rows[task.family], task.seed)
+
+    def _prompts(self) -> Prompts:
+        """Return the template. Raise `ConfigError` if the first training row of a family does not fill it."""
+        prompts = Prompts(self.settings.prompt, self.settings.system)
+        for rows in self._rows.values():
+            prompts.messages(rows.training[0])
+        return prompts
 
     @cached_property
     def _rows(self) -> dict[str, Rows]:

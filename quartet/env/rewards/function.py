@@ -12,7 +12,7 @@ from quartet.config import Reward as RewardChoice
 from quartet.config.section import Section
 from quartet.env.rewards.base import AT_ONCE, Case, Reward, Score, failed
 from quartet.errors import ConfigError, nearest
-from quartet.registry import load_class
+from quartet.registry import PLACE_OF_MODULES, load_class
 
 BATCH = {"responses", "completions"}
 """Parameters that make a function take a batch: then each of its arguments is a list with one entry per response."""
@@ -64,7 +64,7 @@ class Function(Reward):
         if found is None:
             raise ConfigError(
                 f"no module {module!r} with the reward function {function!r}" if cls.path else "no reward function",
-                "write module:function; the module is installed, on PYTHONPATH, or in the current folder",
+                f"write module:function; {PLACE_OF_MODULES}",
             )
 
     @property

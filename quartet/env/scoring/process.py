@@ -7,9 +7,10 @@ import msgspec
 from quartet.env.child_process import ChildFailedError, ChildProcess
 from quartet.env.rewards.base import Case, Score
 from quartet.env.scoring.child import Setup, Started
-from quartet.errors import RewardError, SetupError
+from quartet.errors import ConfigError, RewardError, SetupError
 
 START_TIMEOUT_SECONDS = 120.0
+ADVICE = "mend it, or name another reward in the table [env]"
 GRACE_SECONDS = 1.0
 """Time in which a coroutine that was cancelled may end before its process is killed."""
 
@@ -28,18 +29,18 @@ class RewardProcess:
     async def start(self) -> int:
         """Start the process and load the reward. Return the number of cases that one batch may have.
 
-        Raise `SetupError` if the reward cannot be loaded.
+        Raise `SetupError` if the reward cannot be loaded, `ConfigError` if it or a setting of it does not exist.
         """
         await self._child.start()
-        advice = "mend it, or name another reward in the table [env]"
         try:
             answer = await self._child.ask(msgspec.msgpack.encode(self._setup), START_TIMEOUT_SECONDS)
         except ChildFailedError as error:
-            raise SetupError(f"the reward {self._setup.path} cannot be loaded: it {error}", advice) from error
+            raise SetupError(f"the reward {self._setup.path} cannot be loaded: it {error}", ADVICE) from error
         started = msgspec.msgpack.decode(answer, type=Started)
         if started.error:
             await self.end()
-            raise SetupError(f"the reward {self._setup.path} cannot be loaded: {started.error}", advice)
+            kind = ConfigError if started.wrong_recipe else SetupError
+            raise kind(f"the reward {self._setup.path} cannot be loaded: {started.error}", ADVICE)
         return started.calls_at_once
 
     async def score(self, cases: Sequence[Case]) -> list[Score]:

@@ -1,0 +1,70 @@
+"""`quartet train --dry-run` finds the mistakes in a data set's settings with which a run would not start."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.command import Ended, quartet
+
+RECIPE = """
+name = "mine"
+model.path = "dataset_math-start"
+rollout = {max_turns = 1, max_tokens = 8}
+
+[env]
+name = "dataset"
+data = "rows.jsonl"
+prompt = "What is {{ question }}?"
+reward = "own_reward:score"
+screenshots = false
+"""
+
+
+def dry_run(folder: Path, *overrides: str, code: str = "def score(response, answer):\n    return 1.0\n") -> Ended:
+    """Run the command in a folder with a data set and the module of its reward function."""
+    rows = [{"question": f"{n} + 1", "answer": str(n + 1)} for n in range(60)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "own_reward.py").write_text(code)
+    (folder / "recipe.toml").write_text(RECIPE)
+    settings = [word for override in overrides for word in ("--set", override)]
+    return quartet("train", "recipe.toml", "--dry-run", *settings, folder=folder)
+
+
+def test_a_recipe_without_mistakes_passes(tmp_path):
+    shown = dry_run(tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "trajectories per train step" in shown.stdout and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("env.reward=own_reward:scor", "own_reward:scor cannot be loaded: no reward at 'own_reward:scor': module"),
+        ("env.reward=own_rewrd:score", "no module 'own_rewrd' with the reward function 'score'"),
+        ('env.reward={name="own_reward:score", answr="x"}', "has no parameter 'answr'"),
+        ("env.prompt={{ questoin }}", "'questoin' is undefined; the row has the columns answer, question"),
+        ("env.data=row.jsonl", "there is no data set at"),
+    ],
+)
+def test_a_wrong_setting_is_an_error(tmp_path, override, message):
+    shown = dry_run(tmp_path, override)
+    assert shown.returncode == 2 and message in shown.stderr and "\n  -> " in shown.stderr
+    assert shown.stdout == "" and "Traceback" not in shown.stderr
+
+
+def test_a_module_that_cannot_be_imported_is_an_error_with_its_place(tmp_path):
+    shown = dry_run(tmp_path, code="import json\n\nscore = json.no_such_name\n")
+    assert shown.returncode == 2
+    assert "no reward at 'own_reward:score': module 'json' has no attribute 'no_such_name'" in shown.stderr
+    shown = dry_run(tmp_path, code="score = 1 / 0\n")
+    assert shown.returncode == 2
+    assert "ZeroDivisionError: division by zero (own_reward.py:1, in <module>)" in shown.stderr
+
+
+def test_a_missing_package_is_a_note_since_it_may_be_installed_where_the_run_starts(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    shown = dry_run(tmp_path, "env.reward=json_schema")
+    assert shown.returncode == 0, shown.stderr
+    assert "note: a check of this machine failed: the reward json_schema needs the package" in shown.stderr
