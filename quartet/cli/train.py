@@ -82,14 +82,31 @@ def command(
 
 @contextmanager
 def _whole_commands(run_dir: Path) -> Iterator[None]:
-    """Replace `with --resume` in an error's advice by the whole command."""
+    """Replace `with --resume` in an error's advice by the whole command.
+
+    An error of the recipe advises `--fresh` if the run has no rollouts, because a resumed run keeps its recipe.
+    """
     try:
         yield
     except QuartetError as error:
         from quartet.manager.stop import resume_command
 
+        if isinstance(error, ConfigError) and "--resume" in error.advice and not _has_rollouts(run_dir):
+            anew = "start the run again with --fresh; it has no rollouts yet"
+            error.advice = error.advice.replace("continue with --resume", anew)
         error.advice = error.advice.replace("with --resume", f"with `{resume_command(str(run_dir))}`")
         raise
+
+
+def _has_rollouts(run_dir: Path) -> bool:
+    """Return whether a rollout of the run has ended, also one of an evaluation."""
+    from quartet.ledger import Ledger
+    from quartet.report.recent import recent_statuses
+
+    if not Ledger.exists(run_dir):
+        return False
+    with closing(Ledger.view(run_dir)) as ledger:
+        return bool(recent_statuses(ledger, 1))
 
 
 def _view(asked: bool | None, quiet: bool) -> "View":

@@ -37,6 +37,8 @@ def stopped_panel(status: RunStatus, run: str = "RUN") -> Panel:
     ended = f"ended: {status.stop_reason}" if status.stop_reason else f"interrupted while {status.phase}"
     resume = resume_command(run, status.stop_reason, status.training_so_far)
     advice = "continue with (raise a limit that was reached):" if status.stop_reason else "continue with:"
+    if status.stop_reason.startswith("error: ") and not status.trajectories_stored:
+        advice = "if the recipe is wrong, correct it and start again with --fresh; otherwise continue with:"
     return _framed(
         status,
         "not running",
