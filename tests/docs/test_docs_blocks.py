@@ -16,7 +16,7 @@ BLOCK_SECONDS = 600
 FIRST = ROOT / "docs" / "get-started.md"
 FEWER = {"max_train_steps = 50": "max_train_steps = 4", "episodes_per_family = 64": "episodes_per_family = 8"}
 """Settings of the page's recipe, and those of the tests, which need no policy that has learned."""
-FIRST_COMMAND = "quartet train first.toml\n"
+FIRST_COMMAND = "quartet train mine.toml\n"
 """Block of Get started that runs in a shell, as a reader would run it."""
 TRAINING = {f"docs/bring-your-own/{name}.md" for name in ("environment", "harness", "model")}
 """Pages whose blocks train: the campaigns run them. What they show has other tests, which `make test` runs."""
@@ -42,7 +42,7 @@ def follow_get_started(folder: Path) -> None:
             use(block, folder, timeout_seconds=BLOCK_SECONDS)
         elif not block.slow:
             follow(block, folder)
-        if block.title == "first.toml":
+        if block.title == "mine.toml":
             shorten(folder / block.title)
 
 
@@ -77,7 +77,7 @@ def clone(folder: Path) -> Path:
 @pytest.mark.slow
 @pytest.mark.timeout(2 * BLOCK_SECONDS)
 def test_code_blocks_of_get_started_train_a_run(first_run: Path) -> None:
-    assert (first_run / "runs" / "first" / "summary.json").is_file()
+    assert (first_run / "runs" / "mine" / "summary.json").is_file()
     assert FIRST_COMMAND in [block.text for block in blocks(FIRST)]
 
 
@@ -86,7 +86,7 @@ def test_code_blocks_of_get_started_train_a_run(first_run: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_code_blocks_of_a_page_run(page: Path, first_run: Path, tmp_path: Path) -> None:
     folder = clone(tmp_path)
-    shutil.copy(first_run / "first.toml", folder)
+    shutil.copy(first_run / "mine.toml", folder)
     shutil.copytree(first_run / "runs", folder / "runs", ignore=shutil.ignore_patterns("notifications"))
     for block in blocks(page):
         if not block.slow:
