@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import click
 
+from quartet.cli.env.naming import environment_name
 from quartet.cli.parameters import JSON, SET
 from quartet.errors import ConfigError
 from quartet.terminal.say import say
@@ -25,7 +26,7 @@ PICTURES = {"min": 3, "every": 3}
 
 @click.command(name="init")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=".")
-@click.option("--env", "env", help="Environment; asked for if missing.")
+@click.option("--env", "env", help="Environment: a name, or `module:Class`; asked for if missing.")
 @click.option(
     "--model",
     type=click.Path(path_type=Path),
@@ -55,7 +56,7 @@ def command(
     file = folder / RECIPE_FILE
     if file.exists() and not force:
         raise ConfigError(f"{file} already exists", "name another folder, or replace it with --force")
-    env_name: str = env or _ask("--env", "Environment", type=click.Choice(names("env")), quiet=as_json)
+    env_name = environment_name(env or _ask("--env", "Environment", type=click.Choice(names("env")), quiet=as_json))
     known, folder_type = _known_model(env_name), click.Path(path_type=Path)
     model_path: Path = model or _ask("--model", "Model folder", default=known, type=folder_type, quiet=as_json)
     chosen = _chosen(folder, env_name, model_path, overrides)

@@ -58,7 +58,7 @@ def problems_of(
             place = place.rsplit(".", 2)[0]  # without the part's number and the missing key
             text = f"{place}: {_nameless(model, problem['loc'], problem['input'])}"
         elif problem["type"] == "missing":
-            text = f"{place} is missing -> add it; docs/recipes.md shows a whole recipe"
+            text = f"{place} is missing -> add it to the recipe or with --set; docs/recipes.md shows a whole recipe"
         elif place == "config_version" and isinstance(problem["input"], int) and problem["input"] > CONFIG_VERSION:
             newer = f"config_version = {problem['input']} belongs to a newer Quartet"
             text = f"{newer} -> install that version, or rewrite the recipe as version {CONFIG_VERSION}"

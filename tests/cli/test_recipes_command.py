@@ -18,6 +18,7 @@ from quartet.recipe.file import load_recipe
 from quartet.recipe.template import ESSENTIAL
 from quartet.registry import names
 from quartet.shipped import shipped_recipes
+from tests.command import quartet
 
 REPOSITORY = Path(__file__).parents[2]
 POLICY = REPOSITORY / "recipes" / "miniwob" / "policy"
@@ -132,6 +133,18 @@ def test_its_comments_are_the_docstrings_of_the_settings(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["doors", "doors:Doors"])
+def test_init_takes_an_environment_of_the_current_folder(tmp_path, name):
+    quartet("env", "new", "doors", folder=tmp_path)
+    made = quartet("init", "agent", "--env", name, "--model", "miniwob-start", folder=tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert 'name = "doors:Doors"' in (tmp_path / "agent" / "recipe.toml").read_text()
+    planned = quartet("train", "agent/recipe.toml", "--dry-run", folder=tmp_path)
+    assert planned.returncode == 0, planned.stderr
+    unknown = quartet("init", "other", "--env", "dors", "--model", "miniwob-start", folder=tmp_path)
+    assert "For one of your own, write module:Class" in unknown.stderr
+
+
 def test_init_without_a_terminal_asks_and_replaces_nothing(tmp_path):
     assert refused("init", tmp_path, "--model", POLICY).what == "--env is missing"
     assert refused("init", tmp_path, "--env", "bandit").what == "--model is missing"

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import shlex
 from typing import Any, ClassVar
 
 import pytest
@@ -269,6 +270,33 @@ def test_a_failed_check_is_shown_with_its_place_and_fails_the_command(tmp_path):
     assert "FAIL rewards" in checked.stdout and "an agent that only says `done` earns" in checked.stdout
     assert "--> broken.py:15, in Session.step" in checked.stdout
     assert "checks of 'broken:Broken' fail" in checked.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "needed", "options"),
+    [
+        (
+            "check",
+            "dataset",
+            "needs env.data",
+            ["--set env.data=", "--set 'env.prompt=What is", "--set env.reward=number"],
+        ),
+        ("play", "gymnasium", "needs env.ids", ["--set 'env.ids=[\"minigrid:"]),
+        ("serve", "openenv", "needs env.url", ["--set env.url=http"]),
+    ],
+)
+def test_an_environment_without_its_required_settings_names_the_options_of_a_first_recipe(
+    command, name, needed, options
+):
+    refused = quartet("env", command, name)
+    assert refused.returncode == 2 and needed in refused.stderr
+    assert all(option in refused.stderr for option in options)
+
+
+def test_the_options_of_a_first_recipe_pass_the_check_of_the_data_set():
+    given = shlex.split(quartet("env", "check", "dataset").stderr.rpartition("for instance ")[2])
+    checked = quartet("env", "check", "dataset", *given, "--check", "families")
+    assert checked.returncode == 0, checked.stderr
 
 
 def test_the_list_names_environments_with_what_they_need():

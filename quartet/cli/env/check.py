@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from quartet.cli.env.naming import environment_name, first_loop
+from quartet.cli.env.naming import environment_name, first_loop, require_settings
 from quartet.cli.parameters import JSON, SET
 from quartet.errors import QuartetError
 from quartet.terminal.say import say
@@ -41,6 +41,7 @@ def check(
     from quartet.recipe.file import parse_recipe
 
     env = environment_name(name)
+    require_settings(env, overrides)
     chosen = {"name": env, "families": [*families], "sessions": 2, "screenshots": False}
     given = {"name": "check", "model": {"path": "."}, "env": {**chosen, "step_timeout_seconds": 60.0}}
     given["rollout"] = first_loop(env)

@@ -1,6 +1,10 @@
-"""Environments on the command line: their names, and the agent loop with which a command describes them."""
+"""Environments on the command line: their names, the settings that they require, and the agent loop with which a
+command describes them."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 
 from quartet.errors import ConfigError
 
@@ -38,3 +42,27 @@ def first_loop(env: str) -> dict[str, object]:
     assert issubclass(environment, Environment)
     rollout = environment.first_settings.get("rollout", {})
     return {"loop": rollout["loop"]} if "loop" in rollout else {}
+
+
+def require_settings(env: str, overrides: Sequence[str]) -> None:
+    """Raise `ConfigError` if the overrides lack a setting that the environment requires. Its advice has the options of
+    a first recipe."""
+    from quartet.env.base import Environment
+    from quartet.registry import find
+
+    environment = find("env", env)
+    assert issubclass(environment, Environment)
+    fields = environment.Settings.model_fields
+    required = [name for name, field in fields.items() if field.is_required()]
+    given = {override.partition("=")[0].strip() for override in overrides}
+    if not (lacking := [f"env.{name}" for name in required if f"env.{name}" not in given]):
+        return
+    first = {name: value for name, value in environment.first_settings.get("env", {}).items() if name in fields}
+    values = dict.fromkeys(required, "VALUE") | first
+    options = (
+        quote(f"env.{name}={value if isinstance(value, str) else json.dumps(value)}") for name, value in values.items()
+    )
+    raise ConfigError(
+        f"the environment {env!r} needs {' and '.join(lacking)}",
+        f"give its settings, for instance {' '.join(f'--set {option}' for option in options)}",
+    )

@@ -2,7 +2,7 @@
 
 import click
 
-from quartet.cli.env.naming import environment_name, first_loop
+from quartet.cli.env.naming import environment_name, first_loop, require_settings
 from quartet.cli.parameters import SET
 
 
@@ -22,7 +22,9 @@ def play(name: str, family: str | None, seed: int, port: int, overrides: tuple[s
     from quartet.recipe.file import parse_recipe
     from quartet.web.play.serve import play_in_browser
 
-    env: dict[str, object] = {"name": environment_name(name), "sessions": 1, "step_timeout_seconds": 60.0}
-    given = {"name": "play", "model": {"path": "."}, "env": env, "rollout": first_loop(environment_name(name))}
+    chosen = environment_name(name)
+    require_settings(chosen, overrides)
+    env: dict[str, object] = {"name": chosen, "sessions": 1, "step_timeout_seconds": 60.0}
+    given = {"name": "play", "model": {"path": "."}, "env": env, "rollout": first_loop(chosen)}
     recipe = parse_recipe(given, f"quartet env play {name}", [*overrides])
     play_in_browser(recipe.env, family, seed, port)

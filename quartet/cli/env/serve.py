@@ -2,7 +2,7 @@
 
 import click
 
-from quartet.cli.env.naming import environment_name, first_loop
+from quartet.cli.env.naming import environment_name, first_loop, require_settings
 from quartet.cli.parameters import SET
 
 
@@ -39,7 +39,9 @@ def serve(
     from quartet.env.serve import serve_environment
     from quartet.recipe.file import parse_recipe
 
-    env: dict[str, object] = {"name": environment_name(name), "families": [*families], "screenshots": False}
-    given = {"name": "serve", "model": {"path": "."}, "env": env, "rollout": first_loop(environment_name(name))}
+    chosen = environment_name(name)
+    require_settings(chosen, overrides)
+    env: dict[str, object] = {"name": chosen, "families": [*families], "screenshots": False}
+    given = {"name": "serve", "model": {"path": "."}, "env": env, "rollout": first_loop(chosen)}
     recipe = parse_recipe(given, f"quartet env serve {name}", [*overrides])
     serve_environment(recipe.env, host, port, token_variable, dict(quotas))
