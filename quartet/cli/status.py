@@ -13,6 +13,8 @@ from quartet.terminal.say import say
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rich.console import Console
+
     from quartet.report.snapshot import Snapshot, SnapshotReader
 
 WATCH_SECONDS = 1.0
@@ -20,7 +22,7 @@ WATCH_SECONDS = 1.0
 
 @click.command(name="status")
 @RUN
-@click.option("--watch", is_flag=True, help="Refresh until the run ends, or Ctrl-C; with --json one line each.")
+@click.option("--watch", is_flag=True, help="Refresh until the run ends, or Ctrl-C; into a pipe one line each.")
 @JSON
 def command(run: Path, watch: bool, as_json: bool) -> None:
     """Show success, speed and queues of RUN, and what each module does or waits for. For a live run, show alarms with
@@ -62,9 +64,27 @@ def _follow(reader: "SnapshotReader", as_json: bool) -> None:
 
     from quartet.terminal.console import PrintableConsole
 
-    with Live(console=PrintableConsole(), auto_refresh=False) as live:
+    console = PrintableConsole()
+    if not console.is_terminal:
+        _print_lines(reader, console)
+        return
+    with Live(console=console, auto_refresh=False) as live:
         for snapshot in _snapshots(reader):
             live.update(snapshot.panel(), refresh=True)
+
+
+def _print_lines(reader: "SnapshotReader", console: "Console") -> None:
+    """Print a line per snapshot and per new alarm, as `quartet train` does into a pipe, and the panel of the end."""
+    from quartet.report.alarms.announced import Announced
+    from quartet.report.panel import plain_line
+
+    announced = Announced()
+    for snapshot in _snapshots(reader):
+        if snapshot.running:
+            for line in (*announced.lines(snapshot.alarms), plain_line(snapshot.status)):
+                console.print(line, soft_wrap=True)
+        else:
+            console.print(snapshot.panel())
 
 
 def _snapshots(reader: "SnapshotReader") -> "Iterator[Snapshot]":

@@ -1,6 +1,7 @@
 """Live panel of a run in the terminal, and its one-line form for logs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -10,6 +11,7 @@ from rich.text import Text
 
 from quartet.manager.stop import resume_command
 from quartet.report.alarms import Alarm
+from quartet.report.held_out import HeldOutResult
 from quartet.report.labels import RECENT_LAG, RECENT_SUCCESS, TRAINING_ROLLOUTS
 from quartet.report.run_progress import RunProgress
 from quartet.report.show import count, decimal, duration, percent
@@ -18,6 +20,9 @@ from quartet.report.status import SILENT_AFTER_SECONDS, ModuleStatus, RunStatus
 
 MODULE_ORDER = ("manager", "worker", "engine", "env", "trainer")
 BAR_COLUMNS = 16
+HeldOut = Mapping[str, Sequence[HeldOutResult]]
+"""Evaluations before and after training in the order of their time, by the label of their success."""
+NO_HELD_OUT: HeldOut = MappingProxyType({})
 
 
 def panel(status: RunStatus, alarms: Sequence[Alarm] = ()) -> Panel:
@@ -31,9 +36,9 @@ def panel(status: RunStatus, alarms: Sequence[Alarm] = ()) -> Panel:
     return _framed(status, status.phase, parts)
 
 
-def stopped_panel(status: RunStatus, run: str = "RUN") -> Panel:
+def stopped_panel(status: RunStatus, run: str = "RUN", held_out: HeldOut = NO_HELD_OUT) -> Panel:
     """Return the panel of a run that is not live: its results, why it ended, and the command that continues it. `run`
-    is the run's folder in this command."""
+    is the run's folder in this command, `held_out` the evaluations by their label."""
     ended = f"ended: {status.stop_reason}" if status.stop_reason else f"interrupted while {status.phase}"
     resume = resume_command(run, status.stop_reason, status.training_so_far)
     advice = "continue with (raise a limit that was reached):" if status.stop_reason else "continue with:"
@@ -42,7 +47,14 @@ def stopped_panel(status: RunStatus, run: str = "RUN") -> Panel:
     return _framed(
         status,
         "not running",
-        [_reached(status), Text(), *_policies(status), *_quarantined(status), Text(f"{ended}\n{advice}\n  {resume}")],
+        [
+            *(_success(label, results) for label, results in held_out.items() if results),
+            _reached(status),
+            Text(),
+            *_policies(status),
+            *_quarantined(status),
+            Text(f"{ended}\n{advice}\n  {resume}"),
+        ],
     )
 
 
@@ -103,31 +115,28 @@ def _framed(status: RunStatus, doing: str, parts: list[RenderableType]) -> Panel
 
 
 def _policy_numbers(status: RunStatus) -> Table:
-    """Return a table whose first row is the policy's success, train step and version."""
+    """Return a table that begins with the policy's success, lag, train step and version.
+
+    It has two columns, because three of them do not fit a terminal of 80.
+    """
     table = Table.grid(padding=(0, 3))
-    table.add_row(
-        _pair(RECENT_SUCCESS, percent(status.success_recent)),
-        _pair("train step", count(status.train_step)),
-        _pair("version", count(status.policy_version)),
-    )
+    table.add_row(_pair(RECENT_SUCCESS, percent(status.success_recent)), _pair("train step", count(status.train_step)))
+    table.add_row(_pair(RECENT_LAG, decimal(status.mean_lag)), _pair("version", count(status.policy_version)))
     return table
 
 
 def _numbers(status: RunStatus) -> Table:
     table = _policy_numbers(status)
     table.add_row(
-        _pair(RECENT_LAG, decimal(status.mean_lag)),
-        _pair("rollouts/s", decimal(status.rollouts_per_second, 1)),
-        _pair("tokens/s in", count(status.prompt_tokens_per_second)),
-    )
-    table.add_row(
         _pair(TRAINING_ROLLOUTS, count(status.training_rollouts)),
-        _pair("queued", count(status.rollouts["queued"])),
-        _pair("running", count(status.rollouts["leased"])),
+        _pair("rollouts/s", decimal(status.rollouts_per_second, 1)),
+    )
+    table.add_row(_pair("queued", count(status.rollouts["queued"])), _pair("running", count(status.rollouts["leased"])))
+    table.add_row(
+        _pair("groups open", count(status.groups["open"])), _pair("groups ready", count(status.groups["trainable"]))
     )
     table.add_row(
-        _pair("groups open", count(status.groups["open"])),
-        _pair("groups ready", count(status.groups["trainable"])),
+        _pair("tokens/s in", count(status.prompt_tokens_per_second)),
         _pair("tokens/s out", count(status.generated_tokens_per_second)),
     )
     return table
@@ -137,11 +146,21 @@ def _reached(status: RunStatus) -> Table:
     """Return a table of the numbers that are meaningful for a run that is not live."""
     table = _policy_numbers(status)
     table.add_row(
-        _pair(RECENT_LAG, decimal(status.mean_lag)),
         _pair(TRAINING_ROLLOUTS, count(status.training_rollouts)),
         _pair("groups ready", count(status.groups["trainable"])),
     )
     return table
+
+
+def _success(label: str, results: Sequence[HeldOutResult]) -> Text:
+    """Return the success of the newest evaluation, after that of the one before training."""
+    last = results[-1]
+    before = [percent(one.success) for one in results[:1] if one.version == 0 and one is not last]
+    return Text.assemble(
+        (f"{label}  ", "dim"),
+        (" → ".join([*before, percent(last.success)]), "bold"),
+        (f" at train step {count(last.train_step)}", "dim"),
+    )
 
 
 def _policies(status: RunStatus) -> list[RenderableType]:
@@ -150,7 +169,7 @@ def _policies(status: RunStatus) -> list[RenderableType]:
         return []
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for title in ("policy", RECENT_SUCCESS, "train step", "version", "served", RECENT_LAG):
-        table.add_column(title, justify="left" if title == "policy" else "right", no_wrap=True)
+        table.add_column(title, justify="left" if title == "policy" else "right")
     for one in status.policies:
         numbers = [percent(one.success_recent), count(one.train_step)] if one.trained else ["", "frozen"]
         served = "" if one.served_version is None else count(one.served_version)

@@ -10,6 +10,8 @@ from quartet.errors import ConfigError, LedgerError
 from quartet.ledger import Ledger
 from quartet.recipe.file import read_resolved
 from quartet.report.alarms import Alarm, read_alarms
+from quartet.report.held_out import HeldOutResult, held_out_results
+from quartet.report.labels import HELD_OUT, HELD_OUT_SAMPLED
 from quartet.report.panel import panel, stopped_panel
 from quartet.report.status import RunStatus, StatusReader
 from quartet.run.run_dir import CONFIG, supervisor
@@ -23,12 +25,14 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     status: RunStatus
     running: bool
     alarms: list[Alarm]
+    held_out: dict[str, list[HeldOutResult]] = {}
+    """Evaluations before and after training, by the label of their success; none of a live run."""
 
     def to_dict(self) -> dict[str, Any]:
         return self.status.to_dict() | {"run": self.run, "running": self.running, "alarms": to_builtins(self.alarms)}
 
     def panel(self) -> Panel:
-        return panel(self.status, self.alarms) if self.running else stopped_panel(self.status, self.run)
+        return panel(self.status, self.alarms) if self.running else stopped_panel(self.status, self.run, self.held_out)
 
 
 def is_starting(run_dir: Path) -> bool:
@@ -64,6 +68,8 @@ class SnapshotReader:
         """Return the run's status as of now."""
         status = self._reader.read()
         if supervisor(self.run_dir) is None:
-            return Snapshot(run=str(self.run_dir), status=status.stopped(), running=False, alarms=[])
+            found = {HELD_OUT: "greedy", HELD_OUT_SAMPLED: "sampled"}
+            held_out = {label: held_out_results(self.ledger, how) for label, how in found.items()}
+            return Snapshot(run=str(self.run_dir), status=status.stopped(), running=False, alarms=[], held_out=held_out)
         alarms = read_alarms(self.run_dir, self.ledger, self.recipe, status) if self.recipe else []
         return Snapshot(run=str(self.run_dir), status=status, running=True, alarms=alarms)

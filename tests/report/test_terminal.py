@@ -120,6 +120,19 @@ def test_watching_ends_when_the_run_ends(run):
     assert rest[-1] is False and process.returncode == 0
 
 
+def test_watching_prints_lines_into_a_pipe_and_at_the_end_the_panel(run):
+    command = [sys.executable, "-m", "quartet", "status", "--watch", str(run)]
+    with RunLock(run):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        line = next(line for line in process.stdout if not line.startswith("alarm"))
+    with process:
+        rest = process.stdout.read()
+    assert line.startswith("finished  step 3  version 3")
+    assert "not running" in rest and "continue with" in rest and process.returncode == 0
+    assert re.search(r"held-out success  \d+ % → \d+ % at train step 3", rest)
+
+
 def test_each_snapshot_is_one_line_of_json_in_a_terminal_too(run):
     code, shown = in_terminal("status", "--watch", "--json", str(run))
     assert code == 0
