@@ -62,11 +62,10 @@ def command(
         from quartet.runtime.run import run_recipe
 
         _show_placement(resolved)
-        served = _view(view, as_json)
-        if served == "none" and not as_json:
-            say(f"to watch the run: quartet view {quote(str(run_dir))}", err=True)
         with _whole_commands(run_dir):
-            summary = run_recipe(resolved, run_dir, resume=resume, fresh=fresh, quiet=as_json, view=served)
+            summary = run_recipe(
+                resolved, run_dir, resume=resume, fresh=fresh, quiet=as_json, view=_view(view, as_json)
+            )
     if as_json:
         say(json.dumps(summary))
         return

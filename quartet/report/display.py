@@ -52,7 +52,7 @@ class LiveDisplay:
     def note(self, text: str) -> None:
         """Print a line that stays above the panel."""
         if not self._quiet:
-            self._console.print(text)
+            self._console.print(text, soft_wrap=True)  # a command in it must stay whole
 
     def _print(self, *lines: str) -> None:
         for line in lines:

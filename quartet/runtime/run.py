@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from shlex import quote
 from types import FrameType
 
 from quartet.config import Recipe
@@ -36,6 +37,7 @@ from quartet.runtime.finished import mark_finished
 from quartet.runtime.plan import check_ray, check_recipe, check_training
 from quartet.runtime.session import Session
 from quartet.telemetry.log import log_to_file
+from quartet.terminal.say import say
 from quartet.train.starvation import STARVED
 
 LOG = logging.getLogger(__name__)
@@ -149,16 +151,19 @@ def _require_recovery_point(recipe: Recipe, run_dir: Path) -> None:
 
 def _train(recipe: Recipe, run_dir: Path, *, quiet: bool, view: View) -> None:
     """Run all phases except the summary and the supervised control."""
+    hint = f"to watch the run: quartet view {quote(str(run_dir))}" if view == "none" else ""
     if recipe.runtime.kind == "synchronous":
         from quartet.runtime.synchronous import train_synchronously  # imports all modules and torch
 
+        if hint and not quiet:
+            say(hint, err=True)
         train_synchronously(recipe, run_dir)
     else:
-        _train_in_processes(recipe, run_dir, quiet=quiet, view=view)
+        _train_in_processes(recipe, run_dir, quiet=quiet, view=view, hint=hint)
 
 
-def _train_in_processes(recipe: Recipe, run_dir: Path, *, quiet: bool, view: View) -> None:
-    with Session(recipe, run_dir, quiet=quiet) as session, dashboard(run_dir, view, session.display.note):
+def _train_in_processes(recipe: Recipe, run_dir: Path, *, quiet: bool, view: View, hint: str) -> None:
+    with Session(recipe, run_dir, quiet=quiet, hint=hint) as session, dashboard(run_dir, view, session.display.note):
         if recipe.evaluation.before_and_after:
             session.evaluate("before")
         session.train()

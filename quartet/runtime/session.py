@@ -37,8 +37,9 @@ LOG = logging.getLogger(__name__)
 class Session:
     """Context manager that owns the lock, the ledger, the module processes and the display of one run."""
 
-    def __init__(self, recipe: Recipe, run_dir: Path, *, quiet: bool = False) -> None:
-        self.recipe, self.run_dir, self._quiet = recipe, run_dir, quiet
+    def __init__(self, recipe: Recipe, run_dir: Path, *, quiet: bool = False, hint: str = "") -> None:
+        """Describe the session. Its display shows `hint` once the first modules are up."""
+        self.recipe, self.run_dir, self._quiet, self._hint = recipe, run_dir, quiet, hint
 
     def __enter__(self) -> "Session":
         with ExitStack() as stack:
@@ -129,6 +130,9 @@ class Session:
             self.outlast(lambda: self.ledger.enter_phase(STARTING))
             self._supervisor.start(*modules, *(f"{SINK}{sink.name}" for sink in self.recipe.observe.sinks))
             self._run_until(lambda: "up" if self._supervisor.are_up(*modules) else self.ledger.stop_reason())
+            if self._hint:
+                self.display.note(self._hint)
+                self._hint = ""
         self.outlast(lambda: self.ledger.enter_phase(phase))
 
 

@@ -28,6 +28,7 @@ def test_a_run_that_its_recipe_keeps_from_starting_is_started_anew_since_resume_
     assert wrong.returncode == 2, wrong.stderr
     assert "'own_reward' has no attribute 'scor'" in wrong.stderr
     assert "-> then start the run again with --fresh; it has no rollouts yet" in wrong.stderr
+    assert "to watch the run" not in wrong.stderr, "it never came up"
     assert "--resume" not in wrong.stderr.rpartition("error: ")[2]
     status = " ".join(quartet("status", "run", folder=tmp_path).stdout.replace("│", " ").split())
     assert "if the recipe is wrong, correct it and start again with --fresh; otherwise continue with:" in status
