@@ -26,8 +26,8 @@ from benchmarks.watched_run import train
 from quartet.config import Publisher
 from quartet.ledger import Ledger
 from quartet.policy.delta_file import DELTA_FILE
-from quartet.policy.load import read_weights, weights_bytes
 from quartet.policy.transfer import Sender, receive
+from quartet.policy.weights import read_weights, weights_bytes
 from quartet.recipe.file import to_toml
 from quartet.registry import build
 from quartet.shipped import shipped_policies

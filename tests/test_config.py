@@ -243,7 +243,7 @@ HEAVY = "{'torch', 'transformers', 'sqlalchemy', 'aiohttp', 'matplotlib'} & set(
 @pytest.mark.slow
 def test_configuration_and_help_import_nothing_heavy():
     program = f"""
-import sys, quartet.config, quartet.types, quartet.runtime.plan
+import sys, quartet.config, quartet.types, quartet.runtime.check.training
 from click.testing import CliRunner
 from quartet.cli import cli
 assert CliRunner().invoke(cli, ["--help"]).exit_code == 0

@@ -10,7 +10,7 @@ import pytest
 
 from quartet.errors import ConfigError
 from quartet.recipe.file import changed_settings, flatten, load_recipe, merged
-from quartet.runtime.plan import check_recipe
+from quartet.runtime.check.recipe import check_recipe
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 NAMES = sorted(folder.name for folder in RECIPES.iterdir() if (folder / "recipe.toml").is_file())

@@ -16,8 +16,9 @@ from PIL import Image
 from quartet.config import Recipe
 from quartet.engine.base import Engine, GenerateRequest, GenerateResult
 from quartet.engine.torch_engine import open_torch
-from quartet.policy.load import load_policy, save_policy
+from quartet.policy.load import load_policy
 from quartet.policy.renderer import Renderer
+from quartet.policy.save import save_policy
 from quartet.rollout.client import ModelClient
 from quartet.rollout.loop.base import Limits, loop_of
 from quartet.train.assign import credits_of

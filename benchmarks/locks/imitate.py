@@ -13,8 +13,9 @@ from benchmarks.locks.run import Result, evaluate
 from quartet.config import Recipe
 from quartet.env import suite_families
 from quartet.policy.examples import Example, TokenBatch, pad, padding_id
-from quartet.policy.load import load_policy, save_policy
+from quartet.policy.load import load_policy
 from quartet.policy.renderer import Renderer
+from quartet.policy.save import save_policy
 from quartet.rollout.loop.base import AgentLoop, loop_of
 from quartet.train.sft import DEMONSTRATIONS, SftTrainer
 from quartet.types import Task

@@ -17,7 +17,8 @@ MADE_BY = "made_by.json"
 """File beside the policy: settings, examples, modules and libraries that made it, with hashes or versions."""
 MODULES = (
     *("quartet.train.linear", "quartet.train.sft"),
-    *(f"quartet.policy.{name}" for name in ("examples", "load", "make", "model", "renderer", "tokenizer")),
+    *(f"quartet.policy.{name}" for name in ("examples", "load", "make", "model", "renderer")),
+    *(f"quartet.policy.{name}" for name in ("save", "tokenizer", "weights")),
 )
 LIBRARIES = ("tokenizers", "torch", "transformers")
 

@@ -41,8 +41,8 @@ def command(
     """
     import yaml
 
+    from quartet.runtime.check.training import check_training
     from quartet.runtime.deploy.base import FIXED, deployment
-    from quartet.runtime.plan import check_training
 
     resolved = load_recipe(recipe, [*overrides, *FIXED])
     check_training(resolved)

@@ -50,7 +50,7 @@ def command(
     from quartet.recipe.file import load_recipe, parse_recipe
     from quartet.recipe.template import commented_recipe
     from quartet.registry import names
-    from quartet.runtime.plan import check_recipe
+    from quartet.runtime.check.recipe import check_recipe
     from quartet.shipped import RECIPE_FILE
 
     file = folder / RECIPE_FILE
@@ -108,7 +108,7 @@ def _chosen(folder: Path, env: str, model: Path, overrides: tuple[str, ...]) -> 
     from quartet.recipe.file import apply_override
     from quartet.recipe.template import model_value
     from quartet.registry import find
-    from quartet.runtime.plan import check_model_folder, model_positions
+    from quartet.runtime.check.model import check_model_folder, model_positions
     from quartet.shipped import named_policies
 
     named = None if model.exists() else named_policies().get(str(model))

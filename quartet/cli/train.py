@@ -200,7 +200,8 @@ def _note_kept(recipe: Recipe, run_dir: Path, resume: bool) -> None:
 
 
 def _show_plan(recipe: Recipe, as_json: bool) -> None:
-    from quartet.runtime.plan import check_training, plan
+    from quartet.runtime.check.training import check_training
+    from quartet.runtime.plan import plan
 
     check_training(recipe)
     _load_code(recipe)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from quartet.doctor.base import Doctor, Finding, Place, lacks, ok, refused
 from quartet.errors import ConfigError
-from quartet.runtime.plan import check_recipe
+from quartet.runtime.check.recipe import check_recipe
 
 
 class Model(Doctor):

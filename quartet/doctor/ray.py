@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from quartet.doctor.base import Doctor, Finding, Place, lacks, ok
 from quartet.errors import SetupError
-from quartet.runtime.plan import check_ray
+from quartet.runtime.check.recipe import check_ray
 
 
 class RayPackage(Doctor):

@@ -40,8 +40,9 @@ from quartet.errors import CheckpointError, EngineError
 from quartet.native.memory_allocator import keep_freed_memory
 from quartet.policy.device import usable_device
 from quartet.policy.files import raising_checkpoint_errors
-from quartet.policy.load import cast_weights, load_policy
+from quartet.policy.load import load_policy
 from quartet.policy.publisher.base import Publisher
+from quartet.policy.weights import cast_weights
 from quartet.registry import build, own_settings
 from quartet.types import Policy
 

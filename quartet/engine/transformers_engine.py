@@ -32,8 +32,9 @@ from quartet.engine.work_thread import WorkThread
 from quartet.errors import EngineError
 from quartet.policy.device import usable_device
 from quartet.policy.files import raising_checkpoint_errors
-from quartet.policy.load import LoadedPolicy, cast_weights, load_policy, with_weights
+from quartet.policy.load import LoadedPolicy, load_policy
 from quartet.policy.publisher.base import Publisher
+from quartet.policy.weights import cast_weights, with_weights
 from quartet.registry import build, own_settings
 from quartet.types import FinishReason, Policy
 

@@ -19,8 +19,8 @@ from quartet.engine.forward import Forward
 from quartet.errors import CheckpointError
 from quartet.policy.canary import has_canary, measure_canary
 from quartet.policy.files import raising_checkpoint_errors
-from quartet.policy.load import swap_weights, with_weights
 from quartet.policy.publisher.base import Publisher
+from quartet.policy.weights import swap_weights, with_weights
 
 MAX_CANARY_GAP_NATS = 1e-3
 """Maximum gap in nats if engine and trainer score the same tokens with the same float32 weights."""

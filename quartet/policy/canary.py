@@ -21,7 +21,7 @@ from quartet.errors import CheckpointError
 from quartet.policy.files import raising_checkpoint_errors
 from quartet.policy.kind.base import PictureProcessor
 from quartet.policy.kind.find import load_pictures
-from quartet.policy.load import raising_os_errors
+from quartet.policy.save import raising_os_errors
 from quartet.policy.screenshot import score_behind_screenshot
 
 CANARY_FILE = "canary.tensors"

@@ -17,7 +17,8 @@ from safetensors.torch import load_file, save_file
 from quartet.errors import DeltaError
 from quartet.policy.digest import weights_digest
 from quartet.policy.files import raising_checkpoint_errors
-from quartet.policy.load import raising_os_errors, weights_bytes
+from quartet.policy.save import raising_os_errors
+from quartet.policy.weights import weights_bytes
 
 DELTA_FILE = "weights.delta"
 STEPS, VALUES, WHOLE = "steps", "values", "whole"

@@ -6,7 +6,8 @@ from pathlib import Path
 from quartet.errors import CheckpointError, ConfigError
 from quartet.policy.adapter import ADAPTER_CONFIG, ADAPTER_FOLDER, ADAPTER_WEIGHTS, is_adapter
 from quartet.policy.files import check_policy
-from quartet.policy.load import load_policy, make_place, save_policy
+from quartet.policy.load import load_policy
+from quartet.policy.save import make_place, save_policy
 from quartet.policy.tokenizer_files import load_tokenizer
 
 

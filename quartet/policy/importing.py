@@ -11,9 +11,10 @@ from quartet.files.whole_folder import CHECKSUMS, whole_folder
 from quartet.policy.files import check_policy, raising_checkpoint_errors
 from quartet.policy.gguf import load_gguf
 from quartet.policy.kind.find import VISION_KINDS
-from quartet.policy.load import make_place, save_policy, weight_files
 from quartet.policy.renderer import Renderer
+from quartet.policy.save import make_place, save_policy
 from quartet.policy.tokenizer_files import load_tokenizer
+from quartet.policy.weights import weight_files
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 

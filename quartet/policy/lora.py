@@ -74,7 +74,7 @@ def without_adapter(model: torch.nn.Module) -> Iterator[None]:
 
 
 def policy_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """Return the model's weights by name, as `quartet.policy.load.read_weights` returns those of its folder."""
+    """Return the model's weights by name, as `quartet.policy.weights.read_weights` returns those of its folder."""
     if not has_adapter(model):
         return {name: parameter.detach() for name, parameter in model.named_parameters()}
     config = _config(model)

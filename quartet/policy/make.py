@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from quartet.policy.load import LoadedPolicy, save_policy
+from quartet.policy.load import LoadedPolicy
 from quartet.policy.model import make_model
+from quartet.policy.save import save_policy
 from quartet.policy.tokenizer import END, PAD, train_tokenizer
 
 

@@ -17,7 +17,8 @@ from transformers import (
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from quartet.policy.kind.qwen_vl import PictureTokens, QwenPictures
-from quartet.policy.load import LoadedPolicy, save_policy
+from quartet.policy.load import LoadedPolicy
+from quartet.policy.save import save_policy
 from quartet.policy.tokenizer import ASSISTANT, END, PAD, USER, train_tokenizer
 
 ORDERED_STD = 0.06

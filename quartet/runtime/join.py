@@ -13,8 +13,8 @@ from quartet.errors import SetupError
 from quartet.ledger import Ledger
 from quartet.recipe.file import read_with_plugins
 from quartet.run.run_dir import CONFIG
+from quartet.runtime.check.recipe import check_hosts
 from quartet.runtime.module import run_module
-from quartet.runtime.plan import check_hosts
 from quartet.terminal.say import say
 from quartet.types.phase import ENDED, FINISHED, STARTING
 

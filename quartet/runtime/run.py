@@ -32,9 +32,10 @@ from quartet.policy.files import check_policy
 from quartet.report.alarms.rollouts import remedy
 from quartet.report.summary import Summary, after_tag, evaluation_summary, save_summary, write_summary
 from quartet.run.run_dir import RunLock, prepare
+from quartet.runtime.check.recipe import check_ray, check_recipe
+from quartet.runtime.check.training import check_training
 from quartet.runtime.dashboard import View, dashboard
 from quartet.runtime.finished import mark_finished
-from quartet.runtime.plan import check_ray, check_recipe, check_training
 from quartet.runtime.session import Session
 from quartet.telemetry.log import log_to_file
 from quartet.terminal.say import say

@@ -14,9 +14,10 @@ from quartet.on_progress import no_progress
 from quartet.policy.adapter import ADAPTER_FOLDER
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.policy.kind.base import PictureProcessor
-from quartet.policy.load import cast_copy, with_weights, write_policy
 from quartet.policy.lora import has_adapter, merged_copy, policy_weights, write_adapter
 from quartet.policy.publisher.base import Publisher
+from quartet.policy.save import write_policy
+from quartet.policy.weights import cast_copy, with_weights
 from quartet.train.packing.branches import Branch
 
 CANARY_TOKENS = 256

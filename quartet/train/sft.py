@@ -20,7 +20,8 @@ from quartet.env.opening import opening
 from quartet.errors import ConfigError
 from quartet.policy.device import usable_device
 from quartet.policy.examples import TokenBatch, batches, padding_id, read_chats
-from quartet.policy.load import load_policy, make_place, save_policy
+from quartet.policy.load import load_policy
+from quartet.policy.save import make_place, save_policy
 from quartet.policy.tokenizer_files import set_template_arguments
 from quartet.registry import load_class
 from quartet.train.linear import train_by_the_faster_library

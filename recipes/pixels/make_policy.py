@@ -14,8 +14,9 @@ import numpy as np
 import torch
 
 from quartet.actions.format.location_tokens import location_tokens
-from quartet.policy.load import LoadedPolicy, save_policy
+from quartet.policy.load import LoadedPolicy
 from quartet.policy.make_vision import make_vision_policy
+from quartet.policy.save import save_policy
 from quartet.recipe.file import load_recipe
 from quartet.terminal.progress import Watched
 from quartet.terminal.say import say

@@ -37,7 +37,7 @@ from quartet.policy.make import make_policy
 from quartet.policy.prompt import turn_text
 from quartet.recipe.file import load_recipe
 from quartet.report.learning_curve import Reached
-from quartet.runtime.plan import check_recipe
+from quartet.runtime.check.recipe import check_recipe
 
 
 @pytest.fixture(scope="module")

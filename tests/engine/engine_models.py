@@ -32,7 +32,7 @@ from quartet.engine.torch_engine import TorchEngine
 from quartet.errors import EngineError
 from quartet.files.whole_folder import CHECKSUMS, whole_folder
 from quartet.policy.canary import fixed_sequence, write_canary
-from quartet.policy.load import write_policy
+from quartet.policy.save import write_policy
 from quartet.types import Sampling
 from tests.waiting import until
 

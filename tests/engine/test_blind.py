@@ -13,9 +13,10 @@ from PIL import Image
 
 from quartet.engine.base import GenerateRequest
 from quartet.engine.torch_engine import TorchEngine, open_torch
-from quartet.policy.load import LoadedPolicy, load_policy, save_policy
+from quartet.policy.load import LoadedPolicy, load_policy
 from quartet.policy.make_vision import make_vision_policy
 from quartet.policy.renderer import Renderer
+from quartet.policy.save import save_policy
 from quartet.types import Message, Picture, Policy, Prompt, Sampling
 
 pytestmark = pytest.mark.slow

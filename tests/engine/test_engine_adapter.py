@@ -15,8 +15,9 @@ from quartet.engine.torch_engine import TorchEngine
 from quartet.engine.transformers_engine import TransformersEngine
 from quartet.files.whole_folder import whole_folder
 from quartet.policy.canary import fixed_sequence, write_canary
-from quartet.policy.load import LoadedPolicy, write_policy
+from quartet.policy.load import LoadedPolicy
 from quartet.policy.lora import add_adapter, merged_copy
+from quartet.policy.save import write_policy
 
 pytestmark = pytest.mark.slow
 

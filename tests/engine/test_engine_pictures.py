@@ -30,8 +30,9 @@ from quartet.errors import (
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.policy.kind.base import PictureProcessor
 from quartet.policy.kind.qwen3_vl import Qwen3VL
-from quartet.policy.load import LoadedPolicy, load_policy, save_policy
+from quartet.policy.load import LoadedPolicy, load_policy
 from quartet.policy.make_vision import make_vision_policy
+from quartet.policy.save import save_policy
 from quartet.train.forward import score
 from quartet.train.packing.branches import pack_batch
 from quartet.train.packing.microbatch import collate

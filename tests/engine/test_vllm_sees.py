@@ -18,8 +18,9 @@ from quartet.engine.vllm.engine import VllmEngine, open_vllm
 from quartet.errors import CheckpointError
 from quartet.files.whole_folder import whole_folder
 from quartet.policy.canary import fixed_sequence, write_canary
-from quartet.policy.load import LoadedPolicy, load_policy, write_policy
+from quartet.policy.load import LoadedPolicy, load_policy
 from quartet.policy.make_vision import make_vision_policy
+from quartet.policy.save import write_policy
 from quartet.types import Policy, Prompt, Sampling
 
 pytestmark = [

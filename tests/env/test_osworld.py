@@ -33,7 +33,7 @@ from quartet.errors import ConfigError, EnvError
 from quartet.policy.make_vision import make_vision_policy
 from quartet.recipe.file import load_recipe
 from quartet.registry import build
-from quartet.runtime.plan import check_training
+from quartet.runtime.check.training import check_training
 from quartet.types import Done, Infeasible, Keyboard, Outcome, Pointer, StepResult, Task
 from quartet.types.frame import Point, Screen, Unit
 

@@ -11,9 +11,9 @@ from quartet.env import make_environment
 from quartet.env.environment.bandit import PAGE, Bandit
 from quartet.errors import ConfigError
 from quartet.exchange.fingerprint import Fingerprint, fingerprint, observation_hash, settle_fingerprint
-from quartet.policy.load import save_policy
 from quartet.policy.model import make_model
 from quartet.policy.prompt import TURN_FORMAT, turn_text
+from quartet.policy.save import save_policy
 from quartet.policy.tokenizer import train_tokenizer
 from quartet.policy.tokenizer_files import load_tokenizer
 from quartet.types import Observation

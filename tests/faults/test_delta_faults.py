@@ -12,7 +12,7 @@ from benchmarks.bandit import bandit_recipe
 from quartet.engine.service import LOADING_FILE
 from quartet.ledger import Ledger
 from quartet.policy.delta_file import DELTA_FILE
-from quartet.policy.load import weights_bytes
+from quartet.policy.weights import weights_bytes
 from quartet.report.totals import status_counts
 from quartet.telemetry.records import read_records
 from tests.live_runs import Wait, train_while

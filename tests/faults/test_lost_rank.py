@@ -18,7 +18,7 @@ from benchmarks.bandit import bandit_recipe
 from quartet.config import Recipe, Runtime
 from quartet.errors import QuartetError
 from quartet.free_port import HOST, free_port
-from quartet.policy.load import read_weights
+from quartet.policy.weights import read_weights
 from quartet.recipe.file import to_toml
 from quartet.runtime.start_ranks import StartedRanks, start_ranks
 from quartet.train.trainer import run_trainer

@@ -13,9 +13,11 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, GPT2
 from quartet.config import Lora
 from quartet.errors import CheckpointError, ConfigError
 from quartet.policy.adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from quartet.policy.load import LoadedPolicy, load_model, read_weights, save_policy, swap_weights
+from quartet.policy.load import LoadedPolicy, load_model
 from quartet.policy.lora import add_adapter, merged_copy, policy_weights, without_adapter
 from quartet.policy.model import make_model
+from quartet.policy.save import save_policy
+from quartet.policy.weights import read_weights, swap_weights
 
 PROMPT = torch.tensor([[5, 9, 17, 3, 200]])
 

@@ -17,7 +17,8 @@ from quartet.policy.canary import (
     measure_canary,
     write_canary,
 )
-from quartet.policy.load import LoadedPolicy, cast_copy, load_model, read_weights, swap_weights
+from quartet.policy.load import LoadedPolicy, load_model
+from quartet.policy.weights import cast_copy, read_weights, swap_weights
 
 
 def test_fixed_sequence_is_fixed():

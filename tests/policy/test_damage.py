@@ -13,10 +13,12 @@ from mutations import damage
 
 from quartet.errors import CheckpointError
 from quartet.files.whole_folder import CHECKSUMS
-from quartet.policy import load
+from quartet.policy import save
 from quartet.policy.files import check_policy
-from quartet.policy.load import LoadedPolicy, load_policy, read_weights, save_policy
+from quartet.policy.load import LoadedPolicy, load_policy
+from quartet.policy.save import save_policy
 from quartet.policy.tokenizer_files import load_tokenizer
+from quartet.policy.weights import read_weights
 
 FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 LOADERS: tuple[Callable[[Path], object], ...] = (load_policy, read_weights)
@@ -106,9 +108,9 @@ def test_with_checksums_every_damage_is_refused(policy_folder: Path, tmp_path: P
 def test_large_weights_are_written_and_read_in_parts_that_are_reported(
     policy: LoadedPolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load, "SHARD_SIZE", "30KB")
+    monkeypatch.setattr(save, "SHARD_SIZE", "30KB")
     steps: list[int] = []
-    load.write_policy(policy.model, policy.tokenizer, tmp_path / "parts", lambda: steps.append(1))
+    save.write_policy(policy.model, policy.tokenizer, tmp_path / "parts", lambda: steps.append(1))
     files = list((tmp_path / "parts").glob("model-*.safetensors"))
     assert len(files) == len(steps) > 2
     save_policy(policy.model, policy.tokenizer, tmp_path / "saved")

@@ -17,18 +17,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from quartet.errors import CheckpointError, ConfigError
 from quartet.files.whole_folder import CHECKSUMS
 from quartet.policy.canary import write_canary
-from quartet.policy.load import (
-    LoadedPolicy,
-    cast_copy,
-    cast_weights,
-    load_model,
-    load_policy,
-    make_place,
-    read_weights,
-    save_policy,
-    swap_weights,
-)
+from quartet.policy.load import LoadedPolicy, load_model, load_policy
 from quartet.policy.model import make_model
+from quartet.policy.save import make_place, save_policy
+from quartet.policy.weights import cast_copy, cast_weights, read_weights, swap_weights
 from tests.full_disk import max_file_size
 
 PROMPT = torch.tensor([[5, 9, 17, 3, 200]])

@@ -16,7 +16,7 @@ from quartet.policy.importing import import_model
 from quartet.policy.load import load_policy
 from quartet.policy.renderer import Renderer
 from quartet.recipe.file import parse_recipe
-from quartet.runtime.plan import check_recipe
+from quartet.runtime.check.recipe import check_recipe
 from tests.command import quartet
 from tests.policy.tiny_gguf import SPECIAL, TOKENS, after_quantization, make_model, write_gguf
 

@@ -18,8 +18,9 @@ from quartet.errors import EnvError, GridMismatchError, PictureTooLargeError, Pl
 from quartet.policy.kind.encoded import MAX_PICTURE_PIXELS
 from quartet.policy.kind.qwen3_vl import Qwen3VL
 from quartet.policy.kind.qwen_vl import PictureTokens, QwenPictures, require_encoder_outputs
-from quartet.policy.load import LoadedPolicy, load_policy, read_weights, swap_weights
+from quartet.policy.load import LoadedPolicy, load_policy
 from quartet.policy.make_vision import make_processor, make_vision_policy
+from quartet.policy.weights import read_weights, swap_weights
 from quartet.types import Prompt
 
 TOKENS = PictureTokens(vision_start_token_id=1, image_token_id=2, vision_end_token_id=3, video_token_id=4)

@@ -29,7 +29,7 @@ from quartet.report.sinks.base import Sink, check_package
 from quartet.report.sinks.opentelemetry import OpenTelemetrySink
 from quartet.report.sinks.prometheus import PrometheusSink
 from quartet.report.sinks.tensorboard import TensorBoardSink
-from quartet.runtime.plan import check_recipe
+from quartet.runtime.check.recipe import check_recipe
 from quartet.telemetry.spans import Span
 
 NOON = 1_699_999_200.0

@@ -14,7 +14,7 @@ from quartet.report.check import check_ledger
 from quartet.report.totals import status_counts
 from quartet.rollout.brancher.base import Brancher
 from quartet.rollout.episode import actions_of
-from quartet.runtime.plan import check_training
+from quartet.runtime.check.training import check_training
 from quartet.types import Fork, Purpose, Status
 
 

@@ -20,7 +20,7 @@ from quartet.report.check import check_ledger
 from quartet.report.totals import run_totals, status_counts
 from quartet.rollout.episode import actions_of
 from quartet.rollout.recorded_env import RecordedEnv
-from quartet.runtime.plan import check_training
+from quartet.runtime.check.training import check_training
 from quartet.types import Fork, Observation, Picture, Status, Task
 
 TASK = Task(env="bandit", family="fixed", seed=1, params={"turns": 4})

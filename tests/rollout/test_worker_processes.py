@@ -17,8 +17,8 @@ from quartet.errors import EngineError
 from quartet.ledger import Ledger
 from quartet.ledger.policy_rows import insert_policy
 from quartet.part import NoSettings
-from quartet.policy.load import save_policy
 from quartet.policy.model import make_model
+from quartet.policy.save import save_policy
 from quartet.policy.tokenizer import train_tokenizer
 from quartet.recipe.file import parse_recipe
 from quartet.report.follow import Follower

@@ -16,8 +16,8 @@ from quartet.ledger.modules import LIVE_SECONDS
 from quartet.ledger.serving import served_versions
 from quartet.recipe.file import to_toml
 from quartet.rollout.members import share_of
+from quartet.runtime.check.recipe import check_hosts
 from quartet.runtime.join import join_run
-from quartet.runtime.plan import check_hosts
 from quartet.telemetry.presence import Presence
 from quartet.types import MAIN
 from quartet.types.phase import ENDED, FINISHED

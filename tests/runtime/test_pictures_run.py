@@ -14,11 +14,12 @@ from quartet.ledger import Ledger
 from quartet.ledger.pictures import pictures_of
 from quartet.ledger.schema import groups, rollouts, trajectories
 from quartet.policy.kind.find import load_pictures
-from quartet.policy.load import load_policy, read_weights
+from quartet.policy.load import load_policy
 from quartet.policy.make_vision import make_vision_policy
+from quartet.policy.weights import read_weights
 from quartet.recipe.file import to_toml
 from quartet.report.check import check_ledger
-from quartet.runtime.plan import check_training
+from quartet.runtime.check.training import check_training
 from quartet.runtime.run import run_recipe
 from quartet.types import GroupState
 from tests.command import quartet

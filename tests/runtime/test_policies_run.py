@@ -10,7 +10,7 @@ from quartet.config import Recipe
 from quartet.ledger import Ledger
 from quartet.ledger.schema import batches, trajectories, uses
 from quartet.policy.digest import weights_digest
-from quartet.policy.load import read_weights
+from quartet.policy.weights import read_weights
 from quartet.recipe.file import load_recipe
 from quartet.report.audit import audit
 from quartet.report.check import check_ledger

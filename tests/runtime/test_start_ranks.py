@@ -11,7 +11,7 @@ import pytest
 from benchmarks.bandit import bandit_recipe
 from quartet.errors import ConfigError
 from quartet.runtime import start_ranks
-from quartet.runtime.plan import check_training
+from quartet.runtime.check.training import check_training
 from quartet.runtime.start_ranks import StartedRanks
 from quartet.train.ranks.fsdp import joined_ranks
 

@@ -10,7 +10,7 @@ from quartet.config import Recipe
 from quartet.env.environment.harbor import EXAMPLE
 from quartet.errors import ConfigError
 from quartet.recipe.file import load_recipe, parse_recipe
-from quartet.runtime.plan import check_recipe
+from quartet.runtime.check.recipe import check_recipe
 
 MCP = {"name": "mcp", "command": ["python", "server.py"], "turn_limit": 20, "reward": "number"}
 OWN_LIMITS: dict[str, tuple[dict[str, Any], int]] = {

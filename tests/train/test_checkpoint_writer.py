@@ -21,7 +21,8 @@ from quartet.ledger.checkpoints import checkpoint_folder
 from quartet.ledger.recovery import checkpoint_progress
 from quartet.manager.retention import Retention
 from quartet.policy.canary import measure_canary
-from quartet.policy.load import cast_copy, load_model
+from quartet.policy.load import load_model
+from quartet.policy.weights import cast_copy
 from quartet.report.check import check_ledger
 from quartet.train import trainer as trainer_module
 from quartet.train.checkpoint import writer as checkpoint_writer

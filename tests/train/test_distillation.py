@@ -14,8 +14,8 @@ from transformers import PreTrainedTokenizerFast
 
 from quartet.config import Recipe
 from quartet.errors import ConfigError
-from quartet.policy.load import save_policy
 from quartet.policy.make_vision import make_vision_policy
+from quartet.policy.save import save_policy
 from quartet.recipe.file import load_recipe
 from quartet.registry import build
 from quartet.train.frozen import load_frozen

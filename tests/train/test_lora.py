@@ -15,8 +15,9 @@ from quartet.config import Lora, Recipe
 from quartet.errors import CheckpointError, ConfigError
 from quartet.policy.canary import measure_canary
 from quartet.policy.export import export_adapter, export_whole
-from quartet.policy.load import cast_copy, load_model, read_weights
+from quartet.policy.load import load_model
 from quartet.policy.lora import add_adapter, policy_weights
+from quartet.policy.weights import cast_copy, read_weights
 from quartet.train.assign import credits_of
 from quartet.train.checkpoint.files import load_checkpoint, state_bytes, take_snapshot, write_checkpoint
 from quartet.train.publish import publish_policy

@@ -12,9 +12,10 @@ from transformers import PreTrainedModel
 from quartet.config import Recipe
 from quartet.errors import CheckpointError, ConfigError, QuartetError
 from quartet.policy.examples import Example, TokenBatch, one_epoch, pad, read_chats
-from quartet.policy.load import load_policy, save_policy
+from quartet.policy.load import load_policy
 from quartet.policy.make import make_policy
 from quartet.policy.renderer import Renderer
+from quartet.policy.save import save_policy
 from quartet.recipe.file import parse_recipe
 from quartet.train import sft
 from quartet.train.optimizer import FINAL_LEARNING_RATE_SHARE

@@ -22,7 +22,9 @@ from quartet.ledger.batches import Batches
 from quartet.ledger.checkpoints import CheckpointProgress, checkpoint_folder
 from quartet.manager.retention import Retention
 from quartet.policy.canary import measure_canary
-from quartet.policy.load import load_model, read_weights, save_policy
+from quartet.policy.load import load_model
+from quartet.policy.save import save_policy
+from quartet.policy.weights import read_weights
 from quartet.registry import build
 from quartet.report.check import check_ledger
 from quartet.report.recent import newest_train_metrics

@@ -20,7 +20,7 @@ from quartet.engine.verified_load import refuse_gap
 from quartet.errors import CheckpointError, EngineError, SetupError, WrongAnswerError
 from quartet.policy.canary import Canary, fixed_sequence, has_canary, read_canary
 from quartet.policy.files import check_policy, raising_checkpoint_errors
-from quartet.policy.load import weight_shapes
+from quartet.policy.weights import weight_shapes
 from quartet.types import Sampling
 
 PROBE_TOKENS = 8

@@ -19,7 +19,7 @@ from quartet.engine.vllm.access import KEY_VARIABLE, RequireKey
 from quartet.engine.vllm.extension import QuartetExtension
 from quartet.errors import EngineError, SetupError
 from quartet.free_port import HOST, free_port
-from quartet.policy.load import weight_shapes
+from quartet.policy.weights import weight_shapes
 from quartet.registry import own_settings
 
 POLL_SECONDS = 0.25

@@ -65,8 +65,8 @@ class Broadcast(Publisher):
 
     def read(self, folder: Path) -> ReadWeights:
         from quartet.policy.files import WEIGHTS, check_policy
-        from quartet.policy.load import read_weights, weights_bytes
         from quartet.policy.transfer import receive
+        from quartet.policy.weights import read_weights, weights_bytes
 
         try:
             check_policy(folder, except_for=WEIGHTS)

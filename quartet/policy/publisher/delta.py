@@ -57,7 +57,7 @@ class Delta(Publisher):
 
     def read(self, folder: Path) -> ReadWeights:
         from quartet.policy.delta_file import Version
-        from quartet.policy.load import read_weights, weights_bytes
+        from quartet.policy.weights import read_weights, weights_bytes
 
         if self._held is not None:
             try:

@@ -9,6 +9,6 @@ class Files(Publisher):
     """Engines read the whole weights of every version from its folder."""
 
     def read(self, folder: Path) -> ReadWeights:
-        from quartet.policy.load import read_weights, weights_bytes
+        from quartet.policy.weights import read_weights, weights_bytes
 
         return ReadWeights(read_weights(folder), weights_bytes(folder))

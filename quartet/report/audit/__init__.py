@@ -22,7 +22,7 @@ from quartet.ledger import Ledger
 from quartet.ledger.checkpoints import checkpoint_folder
 from quartet.on_progress import OnProgress, no_progress
 from quartet.policy.digest import weights_digest
-from quartet.policy.load import read_weights
+from quartet.policy.weights import read_weights
 from quartet.recipe.file import read_resolved
 from quartet.report.audit.policy_receipts import PolicyReceipts, RolloutPart, UnexplainedWeightsError
 from quartet.report.audit.retrace import Retrace

@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor
 
-from quartet.policy.load import raising_os_errors
+from quartet.policy.save import raising_os_errors
 from quartet.train.ranks.base import Ranks
 
 TENSORS = "state.safetensors"
