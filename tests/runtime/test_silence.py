@@ -131,7 +131,14 @@ def test_waits_of_a_process_grow_while_another_uses_its_processor_and_not_while_
 
         before = processor_waits(starved.pid)
         assert set(before) == {starved.pid}
-        wait_until(lambda: (longest_wait(before, processor_waits(starved.pid)) or 0.0) > 0.1)
+        ran_before = processor_seconds(starved)
+        psutil.Process(starved.pid).nice(19)
+
+        def waits_more_than_it_runs() -> bool:
+            waited = longest_wait(before, processor_waits(starved.pid)) or 0.0
+            return waited > 0.5 + 3 * (processor_seconds(starved) - ran_before)
+
+        wait_until(waits_more_than_it_runs)
         starved.send_signal(signal.SIGSTOP)
         wait_until(lambda: psutil.Process(starved.pid).status() == psutil.STATUS_STOPPED)
         goes_on()
@@ -139,6 +146,22 @@ def test_waits_of_a_process_grow_while_another_uses_its_processor_and_not_while_
         goes_on()
         assert processor_waits(starved.pid) == stopped
     assert processor_waits(starved.pid) == {}
+
+
+class Lingering(subprocess.Popen[bytes]):
+    """A process whose death is noticed some polls after its kill."""
+
+    polls_left, is_killed = 5, False
+
+    def kill(self) -> None:
+        super().kill()
+        self.is_killed = True
+
+    def poll(self) -> int | None:
+        if self.is_killed and self.polls_left:
+            self.polls_left -= 1
+            return None
+        return super().poll()
 
 
 class Elsewhere(Here):
@@ -150,19 +173,18 @@ class Elsewhere(Here):
 def supervised(ledger: Ledger, placer: type[Here], share: float, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
     """Supervisor of modules that sleep, with a limit of 10 s and one restart. A second passes with each poll, and a
     module waits for a processor for `share` of it."""
-    seconds, pids = iter(range(1_000_000)), []
-    now = [0.0]
+    seconds, now, processes = iter(range(1_000_000)), [0.0], []
 
     def clock() -> float:
         now[0] = float(next(seconds))
         return now[0]
 
     def start(*_: object) -> subprocess.Popen[bytes]:
-        pids.append(subprocess.Popen(["sleep", "1000"]))
-        return pids[-1]
+        processes.append(Lingering(["sleep", "1000"]))
+        return processes[-1]
 
     def waits(pid: int) -> dict[int, float]:
-        assert pid == pids[-1].pid
+        assert pid == processes[-1].pid
         return {pid: share * now[0]}
 
     monkeypatch.setattr(Here, "start", start)
