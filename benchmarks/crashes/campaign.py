@@ -5,6 +5,7 @@ import signal
 import time
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from benchmarks.crashes.crash_run import POLL_SECONDS, CrashRun, StuckError
 from benchmarks.crashes.processes import has_ended
@@ -143,16 +144,20 @@ class Campaign:
     def stopped_trainer(self) -> None:
         """Stop a trainer until the data manager releases its batch and is killed at that write.
 
-        The supervisor then kills the silent trainer. The next trainer would release the batch itself within a second,
-        so that trainer is stopped at its start.
+        The supervisor kills the silent trainer before its lease ends. The next trainers would release the batch
+        themselves within a second, so each of them is stopped at its start.
         """
         self.run.until_trained()
         trainer = self.run.stop_at("policy.before", "trainer")
-        for point in STARTS:
-            self.run.arm(point, signal.SIGSTOP)
+
+        def was_hit(point: str) -> bool:
+            for start in STARTS:
+                self.run.arm(start, signal.SIGSTOP)
+            return not self.run.armed(point)
+
         for point in both("batches.expire"):
             self.run.arm(point)
-            self.run.until(lambda point=point: not self.run.armed(point), what=point)
+            self.run.until(partial(was_hit, point), what=point)
             self._count(point)
         self.run.until(lambda: has_ended(trainer), what="the silent trainer to be killed")
         for point in STARTS:

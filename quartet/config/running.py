@@ -136,7 +136,9 @@ class Runtime(Section):
     later one by twice the previous delay."""
     heartbeat_timeout_seconds: PositiveFloat = 60.0
     """Time without progress after which a module is killed and restarted. While the trainer writes a policy, each
-    written file of at most 500 MB is progress, so this time must exceed the time that the disk needs for one file."""
+    written file of at most 500 MB is progress, so this time must exceed the time that the disk needs for one file. With
+    `kind = "processes"` on Linux, time in which a module waits for a processor, because other programs use all of them,
+    is not counted; after five times this time the module is killed in any case."""
     ledger_timeout_seconds: PositiveFloat = 60.0
     """Timeout of every wait for the PostgreSQL server of `ledger.url`, in all processes. If the server is frozen or
     unreachable, the run continues once the server is back within this time; otherwise it ends with exit code 5."""
@@ -155,6 +157,12 @@ class Runtime(Section):
     """Write receipts to `receipts/`: hashes of the trajectories that the worker appends, and of the batches that the
     trainer trains. An audit reads receipts instead of trusting the ledger. All weights are hashed at every train
     step."""
+
+    @property
+    def longest_silence_seconds(self) -> float:
+        """Time without progress after which a module is killed even if it has waited for a processor. A batch is leased
+        to the trainer for as long."""
+        return 5 * self.heartbeat_timeout_seconds
 
 
 class Sink(Choice):

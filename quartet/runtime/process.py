@@ -103,10 +103,13 @@ class ModuleProcess:
         self._process.wait()
         self._process = None
 
-    def kill(self) -> None:
-        """Send SIGKILL to a hanging module; `poll` then schedules the restart."""
+    def kill(self, reason: str) -> None:
+        """Send SIGKILL to a hanging module; `poll` then schedules the restart. `reason` becomes its last words, since
+        SIGKILL leaves it no time for its own."""
         if self._process:
             self._process.kill()
+            with self._log.open("a") as log:
+                print(f"\n{reason}", file=log)
 
     def last_words(self) -> str:
         """Return the last line that the process printed to stderr, with the advice below it."""

@@ -1,7 +1,7 @@
 """Supervisor of a run's module processes, independent of training.
 
-It starts modules, restarts dead ones up to a limit, kills modules without heartbeats, and stops all modules when it
-ends. A callback runs a few times per second for displays and end conditions.
+It starts modules, restarts dead ones up to a limit, kills modules without heartbeats (`silence.py`), and stops all
+modules when it ends. A callback runs a few times per second for displays and end conditions.
 """
 
 import logging
@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TypeVar
+
+from msgspec import to_builtins
 
 from quartet.config import Recipe
 from quartet.errors import (
@@ -26,6 +28,7 @@ from quartet.errors import (
 from quartet.fault import same_error
 from quartet.ledger import Ledger
 from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
+from quartet.report.alarms.modules import AGAINST_SILENCE
 from quartet.report.show import times
 from quartet.report.status import GIVEN_UP
 from quartet.runtime.heartbeats import Heartbeats
@@ -33,6 +36,7 @@ from quartet.runtime.module import FAULT
 from quartet.runtime.placer.base import Placer
 from quartet.runtime.placer.here import Here
 from quartet.runtime.process import ModuleProcess
+from quartet.runtime.silence import SilentKills
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -69,6 +73,8 @@ class Supervisor:
         self._untold: dict[str, int] = {}  # exit codes of dead modules that are not recorded in the ledger yet
         self._given_up: set[str] = set()
         self._faults: dict[str, list[str]] = {}  # consecutive occurrences of the same exception, by module
+        self._silent_kills: dict[str, SilentKills] = {}
+        self._killed: set[str] = set()  # modules killed because they were silent, until their restart
         self._interrupted: signal.Signals | None = None
         self._old_handlers: dict[int, signal.Handlers | Callable[[int, FrameType | None], object] | int | None] = {}
 
@@ -96,8 +102,8 @@ class Supervisor:
                     max_delay_seconds=self._recipe.runtime.max_restart_delay_seconds,
                 )
                 self._processes[module] = process
-                self._heartbeats.started(module)
                 process.start()
+                self._note_start(process)
 
     def stop(self, *modules: str) -> None:
         """Stop modules, sinks last: terminate all, wait for them until a deadline, then kill the remaining ones."""
@@ -183,20 +189,47 @@ class Supervisor:
         if process.exhausted:
             raise ModuleDiedError(
                 f"module {process.module!r} died {times(process.restarts)}; last output: {process.last_words()}",
-                f"see {self._run_dir / 'logs' / (process.module + '.stderr')}, then continue with --resume",
+                f"{self._where_to_look(process.module)}, then continue with --resume",
             )
         if process.restart_if_due():
-            self._heartbeats.started(process.module)
+            self._note_start(process)
             log.warning("module %s restarted", process.module)
-        elif process.is_alive and self._is_silent(process.module):
-            self._ledger.event("module_silent", module=process.module)
-            seconds = self._recipe.runtime.heartbeat_timeout_seconds
-            log.error("module %s killed: no heartbeat for %g s", process.module, seconds)
-            process.kill()
+        elif process.is_alive and process.module not in self._killed:
+            self._kill_if_silent(process)
+
+    def _note_start(self, process: ModuleProcess) -> None:
+        self._killed.discard(process.module)
+        self._heartbeats.started(process.module, process.pid if self._placer.on_this_machine else None)
+
+    def _kill_if_silent(self, process: ModuleProcess) -> None:
+        module, runtime = process.module, self._recipe.runtime
+        if self._heartbeats.silent_seconds(module) <= runtime.heartbeat_timeout_seconds:
+            return
+        silence = self._heartbeats.silence(module)
+        if not silence.is_too_long(runtime):
+            return
+        kills = self._silent_kills.get(module, SilentKills()).and_one(self._train_steps())
+        words = f"killed by the supervisor: {silence} (limit {runtime.heartbeat_timeout_seconds:g} s){kills.repeated}"
+        self._ledger.event("module_silent", module=module, **to_builtins(silence))
+        self._silent_kills[module] = kills
+        self._killed.add(module)
+        log.error("module %s %s; %s", module, words, AGAINST_SILENCE)
+        process.kill(words)
+
+    def _train_steps(self) -> int:
+        """Return the number of train steps of all policies, which is the progress of the run."""
+        return sum(ledger.batches.train_step() for ledger in self._ledger.each())
+
+    def _where_to_look(self, module: str) -> str:
+        logs = self._run_dir / "logs"
+        if module in self._killed:
+            return f"{AGAINST_SILENCE}; see {logs / 'supervisor.jsonl'}"
+        return f"see {logs / f'{module}.stderr'}"
 
     def _tell_death(self, process: ModuleProcess, code: int) -> None:
         words = process.last_words()
-        self._ledger.event("module_died", module=process.module, code=code, last_words=words)
+        cause = {"silent_kills": self._silent_kills[process.module].count} if process.module in self._killed else {}
+        self._ledger.event("module_died", module=process.module, code=code, last_words=words, **cause)
         del self._untold[process.module]
         faults = self._count_fault(process, words if code == FAULT else "")
         if process.module.startswith(SINK):
@@ -227,9 +260,6 @@ class Supervisor:
         self._ledger.set_value(GIVEN_UP, sorted(self._given_up))
         self._ledger.event("sink_given_up", module=process.module, last_words=words)
         log.error("module %s given up, the run continues without it: %s", process.module, words)
-
-    def _is_silent(self, module: str) -> bool:
-        return self._heartbeats.silent_seconds(module) > self._recipe.runtime.heartbeat_timeout_seconds
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._interrupted = signal.Signals(number)

@@ -69,6 +69,7 @@ class HeldBatches:
 
     @property
     def _lease_seconds(self) -> float:
-        """Duration of a batch's lease. The supervisor kills a module that sends no heartbeat for this long, so when it
-        restarts the module, the batch is free."""
-        return self._recipe.runtime.heartbeat_timeout_seconds
+        """Duration of a batch's lease: the longest time for which the supervisor lets a trainer live without a
+        heartbeat. With a shorter one, a trainer that waits for a processor would lose its batch and train it again and
+        again. A restarted trainer does not wait for the end of the lease."""
+        return self._recipe.runtime.longest_silence_seconds

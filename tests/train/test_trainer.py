@@ -35,6 +35,7 @@ from quartet.telemetry.record import Recorder
 from quartet.telemetry.records import read_records
 from quartet.telemetry.token_values import assigned, read_token_values
 from quartet.train import policy_writer
+from quartet.train.held_batches import HeldBatches
 from quartet.train.loss.base import LossInput
 from quartet.train.loss.ppo_clip import PpoClip
 from quartet.train.starvation import starvation
@@ -470,6 +471,20 @@ def test_a_lost_lease_is_refused_and_the_trainer_goes_on(tmp_path: Path, recipe:
     assert same(run.weights(0), trainer.learner.model.state_dict())
     assert trainer.train_one()
     assert (run.ledger.batches.train_step(), trainer.version) == (1, 1)
+
+
+def test_a_trainer_keeps_its_batch_as_long_as_the_supervisor_may_let_it_live_without_a_heartbeat(
+    tmp_path: Path, recipe: RecipeBuilder
+) -> None:
+    """It waits for a processor. With a shorter lease it would train the batch again and again."""
+    now = [1e9]
+    run = Run(tmp_path / "run", recipe(train=TRAIN), clock=lambda: now[0])
+    run.feed(group(10), group(20))
+    assert HeldBatches(run.recipe, run.ledger, Presence(run.ledger.modules, "trainer")).claim(after=None)
+    now[0] += run.recipe.runtime.longest_silence_seconds - 1
+    assert run.ledger.batches.expire() == 0
+    now[0] += 2
+    assert run.ledger.batches.expire() == 1
 
 
 def test_a_trainer_that_wakes_up_late_touches_nothing_of_its_successor(

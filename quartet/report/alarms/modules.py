@@ -10,6 +10,11 @@ from quartet.telemetry.presence import TRAINABLE_GROUPS
 from quartet.types import MAIN
 from quartet.types.phase import TRAINING
 
+AGAINST_SILENCE = (
+    "if it was at work, raise heartbeat_timeout_seconds under [runtime], or end other programs that use the processors"
+)
+"""Advice about a module that was killed because it sent no heartbeat."""
+
 
 def silent(facts: Facts) -> Iterator[Alarm]:
     """Report each needed module that has sent no heartbeat for `SILENT_AFTER_SECONDS`."""
@@ -20,20 +25,25 @@ def silent(facts: Facts) -> Iterator[Alarm]:
                 about=module.module,
                 what=f"{module.module} has sent no heartbeat for {module.silent_seconds:.0f} s",
                 advice=f"see logs/{module.module}.jsonl; after runtime.heartbeat_timeout_seconds = "
-                f"{facts.recipe.runtime.heartbeat_timeout_seconds:g} it is killed and restarted",
+                f"{facts.recipe.runtime.heartbeat_timeout_seconds:g}, without its waits for a processor, it is killed "
+                "and restarted",
             )
 
 
 def died(facts: Facts) -> Iterator[Alarm]:
-    """Report each process that ended by itself and was restarted."""
+    """Report each process that ended by itself, or was killed because it was silent, and was restarted."""
     deaths = [event.fields for event in facts.events if event.kind == "module_died"]
     for module, count in Counter(fields["module"] for fields in deaths).items():
-        words = next(fields["last_words"] for fields in deaths if fields["module"] == module)
+        newest = next(fields for fields in deaths if fields["module"] == module)
+        kills = newest.get("silent_kills", 0)  # missing in ledgers of earlier versions, and in other deaths
         yield Alarm(
             kind="died",
             about=module,
-            what=f"{module} died {times(count)} in ten minutes: {words}",
-            advice=f"see logs/{module}.stderr; check the machine with `quartet doctor`",
+            what=f"{module} died {times(count)} in ten minutes: {newest['last_words']}",
+            advice=f"{AGAINST_SILENCE}; see logs/supervisor.jsonl"
+            if kills
+            else f"see logs/{module}.stderr; check the machine with `quartet doctor`",
+            level=kills,
         )
 
 

@@ -12,6 +12,9 @@ from quartet.runtime.start_process import Started
 class Placer(ABC):
     """Context manager that starts the module processes of one run. Inside its block the resources are reserved."""
 
+    on_this_machine = False
+    """True if `Started.pid` is always the id of a process of this machine."""
+
     def __init__(self, recipe: Recipe, run_dir: Path) -> None:
         self._recipe, self._run_dir = recipe, run_dir
 

@@ -12,6 +12,8 @@ from quartet.runtime.start_ranks import start_ranks
 class Here(Placer):
     """Starts modules on this machine. They share its processors, so nothing is reserved."""
 
+    on_this_machine = True
+
     def __enter__(self) -> Self:
         if self._recipe.runtime.start_method == "forkserver":
             warm_up()
