@@ -129,6 +129,10 @@ class SinceCommit(Struct, frozen=True, kw_only=True):
     """Number of groups by drop reason; "" for kept ones."""
     statuses: dict[str, int]
     """Number of attempts of training rollouts by status."""
+    solved: int
+    """Number of dropped groups in which all countable members succeeded."""
+    unsolved: int
+    """Number of other dropped groups with countable members."""
 
 
 class QueueSizes(Struct, frozen=True, kw_only=True):

@@ -77,9 +77,17 @@ class Statistics:
                 trajectories.c.policy == policy,
                 trajectories.c.created_at > since,
             )
+            solved = (groups.c.successes == groups.c.countable).label("solved")
+            dropped = sa.select(solved).where(
+                *(IS_TRAINING, groups.c.policy == policy, groups.c.state == GroupState.DROPPED),
+                *(groups.c.closed_at > since, groups.c.countable > 0),
+            )
+            outcomes = Counter(connection.execute(dropped).scalars())
             return SinceCommit(
                 verdicts=dict(Counter(connection.execute(verdicts).scalars())),
                 statuses=dict(Counter(connection.execute(ended).scalars())),
+                solved=outcomes[True],
+                unsolved=outcomes[False],
             )
 
 

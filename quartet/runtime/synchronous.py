@@ -27,7 +27,7 @@ from quartet.runtime.repeated_error import raise_if_repeated
 from quartet.runtime.session import admit_missing_evaluations, open_or_create
 from quartet.telemetry.presence import Presence
 from quartet.telemetry.record import Recorder
-from quartet.train.starvation import starvation
+from quartet.train.starvation import reason_without_batch
 from quartet.train.trainer import Trainer
 from quartet.types.phase import ENDED, EVALUATING, STARTING, TRAINING
 
@@ -107,7 +107,7 @@ class _Modules:
             elif time.monotonic() - last_trained > self._recipe.train.starved_timeout_seconds:
                 limit = self._recipe.train.starved_timeout_seconds
                 waited_for = f"no batch for {limit:g} s (train.starved_timeout_seconds)"
-                self._ledger.request_stop(starvation(self._ledger, waited_for))
+                self._ledger.request_stop(reason_without_batch(self._ledger, waited_for))
         self._trainer.finish()
         self._manager.tick()  # the training clock ends with the request to stop
 

@@ -6,7 +6,7 @@ from quartet.config import Recipe
 from quartet.errors import StarvedError
 from quartet.ledger import Ledger
 from quartet.telemetry.presence import TRAINABLE_GROUPS, Presence
-from quartet.train.starvation import starvation
+from quartet.train.starvation import STARVED, reason_without_batch
 from quartet.types.phase import STOPPING, TRAINING, wait_in
 
 
@@ -32,8 +32,8 @@ class BatchWait:
     def explain(self) -> None:
         """Report the reason of the wait.
 
-        After `train.starved_timeout_seconds` of training without a batch, request the end of the run and raise
-        `StarvedError`.
+        After `train.starved_timeout_seconds` of training without a batch, request the end of the run, and raise
+        `StarvedError` unless the reason is that no rollout fails any more.
         """
         groups, timeout_seconds = self._train.groups_per_batch, self._train.starved_timeout_seconds
         phase = STOPPING if self._ledger.stop_reason() is not None else self._ledger.value("phase", TRAINING)
@@ -46,13 +46,14 @@ class BatchWait:
             return
         waited_seconds = time.monotonic() - self._fed_at
         if waited_seconds > timeout_seconds:
-            reason = starvation(
+            reason = reason_without_batch(
                 self._ledger,
                 f"fewer than {groups} trainable groups for {waited_seconds:.0f} s "
                 f"(train.starved_timeout_seconds = {timeout_seconds:g})",
             )
             self._ledger.request_stop(reason)
-            raise StarvedError(reason, "see 'Starved' in docs/troubleshooting.md")
+            if reason.startswith(STARVED):
+                raise StarvedError(reason, "see 'Starved' in docs/troubleshooting.md")
 
     def _held_back(self, groups: int) -> bool:
         """Return whether a batch is held back for due groups (`on_late` "wait"); such a wait is not starvation.

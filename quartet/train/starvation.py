@@ -1,5 +1,5 @@
-"""Explain in one line why a trainer gets no batch, with counts of dropped groups and of ended, running and queued
-rollouts."""
+"""Explain in one line why a trainer gets no batch: the policy solves all tasks, or the run starves. Starvation comes
+with counts of dropped groups and of ended, running and queued rollouts."""
 
 from quartet.ledger import Ledger
 from quartet.types import RolloutState
@@ -7,15 +7,30 @@ from quartet.types import RolloutState
 STARVED = "starved: "
 """Prefix of the stop reason of a run that ended because its trainer got no batch for too long."""
 
+SOLVED = "solved: "
+"""Prefix of the stop reason of a run in which no rollout failed any more, so that nothing was left to train on."""
+
+
+def reason_without_batch(ledger: Ledger, waited_for: str) -> str:
+    """Return the stop reason of a run whose trainer got no batch, in one line. `waited_for` describes what was missing,
+    and for how long.
+
+    Dropped groups without any failure have equal rewards because the policy has learned its tasks: a good end, with
+    the evaluation after training.
+    """
+    since = ledger.statistics.since_last_commit()
+    if since.solved and not since.unsolved:
+        return f"{SOLVED}all rollouts succeeded in the {since.solved} groups dropped {_since(ledger)}; {waited_for}"
+    return starvation(ledger, waited_for)
+
 
 def starvation(ledger: Ledger, waited_for: str) -> str:
-    """Return the stop reason in one line, with counts. `waited_for` describes what was missing, and for how long."""
+    """Return the stop reason of a starved run in one line, with counts."""
     since, waiting = ledger.statistics.since_last_commit(), ledger.statistics.queue_sizes()
     judged, kept = sum(since.verdicts.values()), since.verdicts.get("", 0)
     dropped = _counts({reason: count for reason, count in since.verdicts.items() if reason})
-    step = ledger.batches.train_step()
     parts = [
-        f"since train step {step}" if step else "since the start",
+        _since(ledger),
         f"{judged} groups were judged and {kept} kept" + (f" (dropped: {dropped})" if dropped else ""),
         f"training rollouts ended: {_counts(since.statuses) or 'none'}",
         f"{waiting.rollouts[RolloutState.LEASED]} running, {waiting.rollouts[RolloutState.QUEUED]} queued",
@@ -24,6 +39,11 @@ def starvation(ledger: Ledger, waited_for: str) -> str:
         parts.append(f"train steps from the served to the newest policy: {behind}")
     whose = f"policy {ledger.policy}: " if len(ledger.trained) > 1 else ""
     return f"{STARVED}{whose}{waited_for}; {'; '.join(parts)}"
+
+
+def _since(ledger: Ledger) -> str:
+    step = ledger.batches.train_step()
+    return f"since train step {step}" if step else "since the start"
 
 
 def _counts(counted: dict[str, int]) -> str:

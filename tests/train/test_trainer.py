@@ -94,6 +94,15 @@ class Run:
             self.ledger.groups.close(group_id)
             self.ledger.groups.make_trainable(group_id, [lease.rollout_id for lease in leases], 2, replayed=replayed)
 
+    def drop(self, members: list[Trajectory]) -> None:
+        """Admit a group, finish its rollouts with these trajectories, and drop it for equal rewards."""
+        group_id = self.ledger.groups.admit(RolloutPlan(task=group(10)[0].task, num_rollouts=3, max_turns=3))
+        leases = self.ledger.rollouts.claim("worker", len(members), 60)
+        for lease, trajectory in zip(leases, members, strict=True):
+            self.ledger.trajectories.append(lease, trajectory, 3)
+        self.ledger.groups.close(group_id)
+        self.ledger.groups.drop(group_id, "equal_rewards")
+
     def weights(self, version: int) -> dict[str, torch.Tensor]:
         return read_weights(next(policy.path for policy in self.ledger.policies.live() if policy.version == version))
 
@@ -535,6 +544,27 @@ async def test_starving_stops_the_run_with_an_explanation(tmp_path: Path, recipe
     with pytest.raises(StarvedError, match="starved: fewer than 2 trainable groups"):
         await run_trainer(run.recipe, run.run_dir, asyncio.Event())
     assert (run.ledger.stop_reason() or "").startswith("starved")
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+def test_a_run_ends_as_solved_if_no_dropped_group_has_a_failure(
+    tmp_path: Path, recipe: RecipeBuilder, failures: int
+) -> None:
+    run = Run(tmp_path / "run", recipe(train=TRAIN | {"starved_timeout_seconds": 1e-6}))
+    for arm in (10, 20):
+        run.drop([make_trajectory([make_call([1, 2, arm], [arm])], 1.0) for _ in range(3)])
+    run.drop([])  # all its rollouts failed because of the infrastructure
+    for arm in range(failures):
+        run.drop([make_trajectory([make_call([1, 2, arm], [arm])], 0.0) for _ in range(3)])
+    run.ledger.enter_phase("training")
+    wait = run.trainer().wait
+    if failures:
+        with pytest.raises(StarvedError, match="starved: fewer than 2 trainable groups"):
+            wait.explain()
+    else:
+        wait.explain()
+        reason = "solved: all rollouts succeeded in the 2 groups dropped since the start; fewer than 2 trainable groups"
+        assert (run.ledger.stop_reason() or "").startswith(reason)
 
 
 def test_a_run_that_starves_since_the_engine_rejects_the_policy_says_so(tmp_path: Path, recipe: RecipeBuilder) -> None:
