@@ -38,19 +38,34 @@ def reason(tmp_path: Path) -> str:
     return stopped or ""
 
 
+WITHOUT_BATCH: dict[str, dict] = {
+    "runtime": {"kind": "synchronous"},
+    "admission": {"max_lag": 0},
+    "rollout": {"temperature": 1e-3},  # every rollout does the same: it presses the left button
+    "train": {"starved_timeout_seconds": 1.0},
+    "evaluation": {"before_and_after": False},
+}
+
+
 def test_starved_run_reports_drop_reasons_and_advice(tmp_path: Path, bandit_policy: Path) -> None:
-    sections = {
-        "runtime": {"kind": "synchronous"},
-        "admission": {"max_lag": 0},
-        "rollout": {"temperature": 1e-3},  # every rollout of a group does the same
-        "train": {"starved_timeout_seconds": 1.0},
-        "evaluation": {"before_and_after": False},
-    }
-    error = ended(tmp_path, bandit_policy, **sections)
+    error = ended(tmp_path, bandit_policy, **WITHOUT_BATCH, env={"families": ["named"]})
     assert isinstance(error, StarvedError) and error.exit_code == 3
     assert "no batch for 1 s" in error.what and "equal_rewards" in error.what and "0 kept" in error.what
     assert "most groups were dropped for equal_rewards" in error.advice
     assert summary(tmp_path)["stop_reason"] == reason(tmp_path) == error.what
+
+
+def test_a_run_without_failures_ends_as_solved_with_the_evaluation_after_training(
+    tmp_path: Path, bandit_policy: Path
+) -> None:
+    recipe = bandit_recipe(bandit_policy, **WITHOUT_BATCH | {"evaluation": {"episodes_per_family": 4}})
+    (tmp_path / "recipe.toml").write_text(to_toml(recipe))
+    outcome = CliRunner().invoke(cli, ["train", str(tmp_path / "recipe.toml"), "--run-dir", str(tmp_path / "run")])
+    assert outcome.exit_code == 0, (outcome.output, outcome.exception)
+    written = summary(tmp_path)
+    assert written["stop_reason"] == reason(tmp_path)
+    assert written["stop_reason"].startswith("solved: all rollouts succeeded")
+    assert written["success_after"] == 1.0
 
 
 @pytest.mark.parametrize("runtime", ["processes", "synchronous"])
