@@ -2,24 +2,34 @@
 with counts of dropped groups and of ended, running and queued rollouts."""
 
 from quartet.ledger import Ledger
-from quartet.types import RolloutState
+from quartet.types import RolloutState, Status
 
 STARVED = "starved: "
 """Prefix of the stop reason of a run that ended because its trainer got no batch for too long."""
 
 SOLVED = "solved: "
 """Prefix of the stop reason of a run in which no rollout failed any more, so that nothing was left to train on."""
+LEAST_SOLVED_GROUPS = 16
+"""Minimum number of dropped groups that show that a policy has learned its tasks. Fewer may be those of one easy family
+while the rollouts of others hang."""
+EQUAL_REWARDS = "equal_rewards"
+"""Drop reason of the filter `mixed_outcome`; that module is the data manager's."""
 
 
 def reason_without_batch(ledger: Ledger, waited_for: str) -> str:
     """Return the stop reason of a run whose trainer got no batch, in one line. `waited_for` describes what was missing,
     and for how long.
 
-    Dropped groups without any failure have equal rewards because the policy has learned its tasks: a good end, with
-    the evaluation after training.
+    If many groups were dropped, all of them for equal rewards and none with a failure, the policy has learned its
+    tasks: a good end, with the evaluation after training. A rollout that ended for another reason than the policy's,
+    an engine that has not the newest policy, or a further trained policy leaves this open: the run starves.
     """
     since = ledger.statistics.since_last_commit()
-    if since.solved and not since.unsolved:
+    reasons = {*since.verdicts} - {""}
+    countable = all(Status(status).countable for status in since.statuses)
+    settled = countable and not ledger.policies.versions_behind() and len(ledger.trained) == 1
+    only_solved = since.solved == since.verdicts.get(EQUAL_REWARDS) and reasons == {EQUAL_REWARDS}
+    if settled and only_solved and since.solved >= LEAST_SOLVED_GROUPS:
         return f"{SOLVED}all rollouts succeeded in the {since.solved} groups dropped {_since(ledger)}; {waited_for}"
     return starvation(ledger, waited_for)
 

@@ -38,7 +38,7 @@ from quartet.train import policy_writer
 from quartet.train.held_batches import HeldBatches
 from quartet.train.loss.base import LossInput
 from quartet.train.loss.ppo_clip import PpoClip
-from quartet.train.starvation import starvation
+from quartet.train.starvation import LEAST_SOLVED_GROUPS, starvation
 from quartet.train.trainer import Trainer, run_trainer
 from quartet.types import Batch, Policy, ReplayRule, RolloutPlan, Trajectory
 
@@ -546,24 +546,28 @@ async def test_starving_stops_the_run_with_an_explanation(tmp_path: Path, recipe
     assert (run.ledger.stop_reason() or "").startswith("starved")
 
 
-@pytest.mark.parametrize("failures", [0, 1])
-def test_a_run_ends_as_solved_if_no_dropped_group_has_a_failure(
-    tmp_path: Path, recipe: RecipeBuilder, failures: int
+@pytest.mark.parametrize(
+    ("solved", "failed", "without_result"),
+    [(LEAST_SOLVED_GROUPS, 0, 0), (LEAST_SOLVED_GROUPS - 1, 0, 0), (LEAST_SOLVED_GROUPS, 1, 0), (20, 0, 1)],
+)
+def test_a_run_ends_as_solved_only_if_many_groups_were_dropped_and_none_has_a_failure(
+    tmp_path: Path, recipe: RecipeBuilder, solved: int, failed: int, without_result: int
 ) -> None:
     run = Run(tmp_path / "run", recipe(train=TRAIN | {"starved_timeout_seconds": 1e-6}))
-    for arm in (10, 20):
-        run.drop([make_trajectory([make_call([1, 2, arm], [arm])], 1.0) for _ in range(3)])
-    run.drop([])  # all its rollouts failed because of the infrastructure
-    for arm in range(failures):
-        run.drop([make_trajectory([make_call([1, 2, arm], [arm])], 0.0) for _ in range(3)])
+    for reward in [1.0] * solved + [0.0] * failed:
+        run.drop([make_trajectory([make_call([1, 2, 10], [10])], reward) for _ in range(3)])
+    for _ in range(without_result):
+        run.drop([])
     run.ledger.enter_phase("training")
     wait = run.trainer().wait
-    if failures:
+    if failed or without_result or solved < LEAST_SOLVED_GROUPS:
         with pytest.raises(StarvedError, match="starved: fewer than 2 trainable groups"):
             wait.explain()
     else:
         wait.explain()
-        reason = "solved: all rollouts succeeded in the 2 groups dropped since the start; fewer than 2 trainable groups"
+        reason = (
+            "solved: all rollouts succeeded in the 16 groups dropped since the start; fewer than 2 trainable groups"
+        )
         assert (run.ledger.stop_reason() or "").startswith(reason)
 
 
