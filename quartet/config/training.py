@@ -102,10 +102,9 @@ class Train(Section):
     threads: Positive = 1
     """Number of PyTorch threads per process (`processes`)."""
     starved_timeout_seconds: PositiveFloat = 300.0
-    """Time without a batch to train on after which the run stops. If many groups were
-    dropped meanwhile, all for equal rewards and none with a failure, the policy has learned its tasks, and the run ends
-    as at a limit; else with an explanation (exit
-    code 3)."""
+    """Time without a batch to train on after which the run stops. If many groups were dropped meanwhile, all for equal
+    rewards and none with a failure, the policy has learned its tasks, and the run ends as at a limit; else with an
+    explanation (exit code 3)."""
 
     @model_validator(mode="after")
     def _processes_are_dealt_evenly(self) -> Self:
