@@ -79,6 +79,10 @@ def command(
     console.print(f"next     quartet view {quote(str(run_dir))}", soft_wrap=True)
 
 
+CONTINUE = "continue with --resume"
+"""Advice of errors that end a run, without the whole command."""
+
+
 @contextmanager
 def _whole_commands(run_dir: Path) -> Iterator[None]:
     """Replace `with --resume` in an error's advice by the whole command.
@@ -90,22 +94,25 @@ def _whole_commands(run_dir: Path) -> Iterator[None]:
     except QuartetError as error:
         from quartet.manager.stop import resume_command
 
-        if isinstance(error, ConfigError) and "--resume" in error.advice and not _has_rollouts(run_dir):
+        if isinstance(error, ConfigError) and CONTINUE in error.advice and not _has_rollouts(run_dir):
             anew = "start the run again with --fresh; it has no rollouts yet"
-            error.advice = error.advice.replace("continue with --resume", anew)
+            error.advice = error.advice.replace(CONTINUE, anew)
         error.advice = error.advice.replace("with --resume", f"with `{resume_command(str(run_dir))}`")
         raise
 
 
 def _has_rollouts(run_dir: Path) -> bool:
-    """Return whether a rollout of the run has ended, also one of an evaluation."""
+    """Return whether a rollout of the run has ended, also one of an evaluation, or its ledger cannot be read."""
     from quartet.ledger import Ledger
     from quartet.report.recent import recent_statuses
 
     if not Ledger.exists(run_dir):
         return False
-    with closing(Ledger.view(run_dir)) as ledger:
-        return bool(recent_statuses(ledger, 1))
+    try:
+        with closing(Ledger.view(run_dir)) as ledger:
+            return bool(recent_statuses(ledger, 1))
+    except QuartetError:  # such as an older schema: the error whose advice this is matters more
+        return True
 
 
 def _view(asked: bool | None, quiet: bool) -> "View":

@@ -138,7 +138,8 @@ class Runtime(Section):
     """Time without progress after which a module is killed and restarted. While the trainer writes a policy, each
     written file of at most 500 MB is progress, so this time must exceed the time that the disk needs for one file. With
     `kind = "processes"` on Linux, time in which a module waits for a processor, because other programs use all of them,
-    is not counted; after five times this time the module is killed in any case."""
+    is not counted; after five times this time the module is killed in any case. Of a trainer in several processes
+    only the waits of rank 0 are known, and the exchange between ranks has a limit that counts all time."""
     ledger_timeout_seconds: PositiveFloat = 60.0
     """Timeout of every wait for the PostgreSQL server of `ledger.url`, in all processes. If the server is frozen or
     unreachable, the run continues once the server is back within this time; otherwise it ends with exit code 5."""

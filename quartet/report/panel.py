@@ -17,6 +17,7 @@ from quartet.report.run_progress import RunProgress
 from quartet.report.show import count, decimal, duration, percent
 from quartet.report.standings import RECENT_ROLLOUTS, RECENT_TRAIN_STEPS
 from quartet.report.status import SILENT_AFTER_SECONDS, ModuleStatus, RunStatus
+from quartet.train.starvation import SOLVED
 
 MODULE_ORDER = ("manager", "worker", "engine", "env", "trainer")
 BAR_COLUMNS = 16
@@ -42,6 +43,8 @@ def stopped_panel(status: RunStatus, run: str = "RUN", held_out: HeldOut = NO_HE
     ended = f"ended: {status.stop_reason}" if status.stop_reason else f"interrupted while {status.phase}"
     resume = resume_command(run, status.stop_reason, status.training_so_far)
     advice = "continue with (raise a limit that was reached):" if status.stop_reason else "continue with:"
+    if status.stop_reason.startswith(SOLVED):
+        advice = "the policy fails none of these tasks: train it on harder ones, or continue with:"
     if status.stop_reason.startswith("error: ") and not status.trajectories_stored:
         advice = "if the recipe is wrong, correct it and start again with --fresh; otherwise continue with:"
     return _framed(

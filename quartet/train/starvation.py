@@ -2,7 +2,7 @@
 with counts of dropped groups and of ended, running and queued rollouts."""
 
 from quartet.ledger import Ledger
-from quartet.types import RolloutState, Status
+from quartet.types import EQUAL_REWARDS, RolloutState, Status
 
 STARVED = "starved: "
 """Prefix of the stop reason of a run that ended because its trainer got no batch for too long."""
@@ -12,8 +12,6 @@ SOLVED = "solved: "
 LEAST_SOLVED_GROUPS = 16
 """Minimum number of dropped groups that show that a policy has learned its tasks. Fewer may be those of one easy family
 while the rollouts of others hang."""
-EQUAL_REWARDS = "equal_rewards"
-"""Drop reason of the filter `mixed_outcome`; that module is the data manager's."""
 
 
 def reason_without_batch(ledger: Ledger, waited_for: str) -> str:

@@ -34,13 +34,14 @@ from quartet.types.message import Function, Message, Tool
 from quartet.types.picture import Media, Picture
 from quartet.types.plan import Purpose, RolloutLease, RolloutPlan, Root, Round
 from quartet.types.prompt import Prompt
-from quartet.types.states import BatchState, GroupState, OnLate, RolloutState, ScheduleName
+from quartet.types.states import EQUAL_REWARDS, BatchState, GroupState, OnLate, RolloutState, ScheduleName
 from quartet.types.task import ACTIONS_LEFT, GENERATED, Observation, StepResult, Task
 from quartet.types.tokens import TokenColumns
 from quartet.types.trajectory import Status, Trajectory, Turn
 
 __all__ = [
     "ACTIONS_LEFT",
+    "EQUAL_REWARDS",
     "GENERATED",
     "MAIN",
     "Action",

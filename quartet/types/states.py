@@ -28,6 +28,10 @@ class GroupState(StrEnum):
     DROPPED = "dropped"
 
 
+EQUAL_REWARDS = "equal_rewards"
+"""Drop reason of a group whose rewards are all equal; control counts such groups."""
+
+
 class BatchState(StrEnum):
     """States of a batch: claimed -> committed, or -> released, which makes its groups trainable again."""
 

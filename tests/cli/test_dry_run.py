@@ -1,7 +1,6 @@
 """`quartet train --dry-run` finds the mistakes in a data set's settings with which a run would not start."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -63,8 +62,24 @@ def test_a_module_that_cannot_be_imported_is_an_error_with_its_place(tmp_path):
     assert "ZeroDivisionError: division by zero (own_reward.py:1, in <module>)" in shown.stderr
 
 
-def test_a_missing_package_is_a_note_since_it_may_be_installed_where_the_run_starts(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "jsonschema", None)
+def test_a_missing_package_is_a_note_since_it_may_be_installed_where_the_run_starts(tmp_path):
+    (tmp_path / "jsonschema.py").write_text("raise ModuleNotFoundError('not installed', name='jsonschema')\n")
     shown = dry_run(tmp_path, "env.reward=json_schema")
     assert shown.returncode == 0, shown.stderr
-    assert "note: a check of this machine failed: the reward json_schema needs the package" in shown.stderr
+    assert "note: a check of this machine failed" in shown.stderr
+    assert "the reward json_schema needs the package jsonschema -> pip install" in shown.stderr
+
+
+def test_a_package_that_the_module_of_a_reward_lacks_is_such_a_note_too(tmp_path):
+    shown = dry_run(tmp_path, code="import no_such_package\n\ndef score(response, answer):\n    return 1.0\n")
+    assert shown.returncode == 0, shown.stderr
+    assert "note: a check of this machine failed: the reward own_reward:score cannot be loaded" in shown.stderr
+    assert "No module named 'no_such_package'" in shown.stderr
+
+
+def test_what_a_module_of_a_reward_prints_or_ends_does_not_reach_the_command(tmp_path):
+    shown = dry_run(tmp_path, code="print('loaded own_reward')\n\ndef score(response, answer):\n    return 1.0\n")
+    assert shown.returncode == 0 and "loaded own_reward" not in shown.stdout
+    shown = dry_run(tmp_path, code="raise SystemExit(0)\n")
+    assert "trajectories per train step" in shown.stdout
+    assert "cannot be loaded: it ended its process with exit status 0" in shown.stderr

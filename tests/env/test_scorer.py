@@ -17,7 +17,7 @@ from quartet.config import Reward
 from quartet.env.rewards.base import Case
 from quartet.env.scoring.limited import limited
 from quartet.env.scoring.scorer import Scorer
-from quartet.errors import ConfigError, RewardError, SetupError
+from quartet.errors import ConfigError, RewardError
 from quartet.types import Message
 from tests.waiting import until
 
@@ -162,7 +162,7 @@ async def test_a_setting_that_the_function_does_not_read_is_an_error_with_the_ne
     ("function", "error", "message"),
     [
         ("absent", ConfigError, "no attribute 'absent' -> write module:function"),
-        ("limit", SetupError, "is not a callable object"),
+        ("limit", ConfigError, "is not a callable object"),
     ],
 )
 async def test_a_reward_that_cannot_be_loaded_is_an_error_of_the_recipe_or_of_the_setup(function, error, message):

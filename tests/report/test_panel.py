@@ -12,6 +12,7 @@ from quartet.report.panel import _roughly, panel, plain_line, stopped_panel
 from quartet.report.standings import PolicyStanding
 from quartet.report.status import StatusReader
 from quartet.telemetry.presence import Presence
+from quartet.train.starvation import SOLVED
 
 
 def test_panel_and_line_explain_every_wait(tmp_path):
@@ -46,6 +47,17 @@ def test_a_run_at_rest_says_why_it_ended_and_shows_no_module(tmp_path):
     assert "ended: train.max_seconds = 5 reached" in shown()
     assert "--run-dir RUN --resume --set train.max_seconds=10" in shown()
     assert "serving" not in shown()
+    ledger.close()
+
+
+def test_a_solved_run_is_not_advised_to_raise_a_limit(tmp_path):
+    ledger = Ledger.create(tmp_path)
+    ledger.policies.register_initial("policy")
+    ledger.request_stop(f"{SOLVED}all rollouts succeeded")
+    console = Console(width=120, record=True)
+    console.print(stopped_panel(StatusReader(tmp_path, ledger).read()))
+    shown = console.export_text()
+    assert "train it on harder ones" in shown and "raise a limit" not in shown
     ledger.close()
 
 

@@ -58,7 +58,12 @@ def test_starved_run_reports_drop_reasons_and_advice(tmp_path: Path, bandit_poli
 def test_a_run_without_failures_ends_as_solved_with_the_evaluation_after_training(
     tmp_path: Path, bandit_policy: Path
 ) -> None:
-    recipe = bandit_recipe(bandit_policy, **WITHOUT_BATCH | {"evaluation": {"episodes_per_family": 4}})
+    sections = WITHOUT_BATCH | {
+        "control": {"rollouts_per_group": 2},
+        "train": {"starved_timeout_seconds": 8.0},  # many times what `LEAST_SOLVED_GROUPS` groups take
+        "evaluation": {"episodes_per_family": 4},
+    }
+    recipe = bandit_recipe(bandit_policy, **sections)
     (tmp_path / "recipe.toml").write_text(to_toml(recipe))
     outcome = CliRunner().invoke(cli, ["train", str(tmp_path / "recipe.toml"), "--run-dir", str(tmp_path / "run")])
     assert outcome.exit_code == 0, (outcome.output, outcome.exception)

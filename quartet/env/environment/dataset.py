@@ -1,5 +1,6 @@
 """Rows of a data set as tasks: the policy answers one row, and reward functions score the response."""
 
+import asyncio
 from collections import defaultdict
 from functools import cached_property
 from pathlib import Path
@@ -101,7 +102,7 @@ class Dataset(Environment):
 
     def load_code(self) -> None:
         for choice in self.settings.reward:
-            Scorer(choice).load()
+            asyncio.run(Scorer(choice).check())
 
     def num_train_tasks(self, family_name: str) -> int:
         return min(len(self._rows[family_name].training), FIRST_HELD_OUT_SEED)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from quartet.env.child_streams import converse, limit_memory, read_frame, write_frame
 from quartet.env.rewards.base import Case, Reward, Score
 from quartet.env.rewards.function import Function
-from quartet.errors import ConfigError, QuartetError
+from quartet.errors import QuartetError, SetupError
 from quartet.fault import fault_of
 from quartet.registry import load_class
 
@@ -34,8 +34,8 @@ class Started(Struct, frozen=True, kw_only=True):
     calls_at_once: int = 1
     error: str = ""
     """Reason why the reward cannot be loaded; the child then ends."""
-    wrong_recipe: bool = False
-    """True if the recipe names a reward or a setting that does not exist."""
+    machine_lacks: bool = False
+    """True if the reason is a package or something else that this machine lacks, not a mistake of the reward."""
 
 
 def run(requests: BinaryIO, answers: BinaryIO) -> None:
@@ -43,9 +43,9 @@ def run(requests: BinaryIO, answers: BinaryIO) -> None:
     setup = msgspec.msgpack.decode(read_frame(requests), type=Setup)
     limit_memory(setup.max_memory_megabytes)
     try:
-        reward = load_reward(setup)
+        reward = _load(setup)
     except Exception as error:  # noqa: BLE001  (the module may be the user's)
-        _write(answers, Started(error=reason(error), wrong_recipe=isinstance(error, ConfigError)))
+        _write(answers, Started(error=_reason(error), machine_lacks=_is_lack(error, setup.path)))
         return
     _write(answers, Started(calls_at_once=reward.calls_at_once))
     with asyncio.Runner() as runner:
@@ -54,15 +54,21 @@ def run(requests: BinaryIO, answers: BinaryIO) -> None:
             _write(answers, runner.run(reward.score_all(cases, setup.timeout_seconds)))
 
 
-def load_reward(setup: Setup) -> Reward:
-    """Make the reward. Raise any exception of the module that has it."""
+def _load(setup: Setup) -> Reward:
     loaded = load_class(setup.path, "reward")
     if not (isinstance(loaded, type) and issubclass(loaded, Reward)):
         return Function(Function.Settings.model_validate(setup.settings), loaded)
     return loaded(loaded.Settings.model_validate(setup.settings))
 
 
-def reason(error: Exception) -> str:
+def _is_lack(error: Exception, path: str) -> bool:
+    """Return whether this machine lacks something for the reward at `path`, such as a package that it imports."""
+    missing = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
+    own = path.partition(":")[0]
+    return isinstance(error, SetupError) or bool(missing and not f"{own}.".startswith(f"{missing}."))
+
+
+def _reason(error: Exception) -> str:
     """Return in one line why a reward cannot be loaded; for an exception of its module with the place in the code."""
     return " ".join(str(error).split()) if isinstance(error, QuartetError) else fault_of(error).summary
 

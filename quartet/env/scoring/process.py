@@ -29,7 +29,8 @@ class RewardProcess:
     async def start(self) -> int:
         """Start the process and load the reward. Return the number of cases that one batch may have.
 
-        Raise `SetupError` if the reward cannot be loaded, `ConfigError` if it or a setting of it does not exist.
+        Raise `ConfigError` if the reward has a mistake, or it or a setting of it does not exist; `SetupError` if the
+        machine lacks something, or the process ends.
         """
         await self._child.start()
         try:
@@ -39,7 +40,7 @@ class RewardProcess:
         started = msgspec.msgpack.decode(answer, type=Started)
         if started.error:
             await self.end()
-            kind = ConfigError if started.wrong_recipe else SetupError
+            kind = SetupError if started.machine_lacks else ConfigError
             raise kind(f"the reward {self._setup.path} cannot be loaded: {started.error}", ADVICE)
         return started.calls_at_once
 

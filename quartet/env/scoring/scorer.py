@@ -7,9 +7,9 @@ from typing import NamedTuple
 from quartet.config import Reward as RewardChoice
 from quartet.env.rewards.base import Case, Score, failed
 from quartet.env.rewards.function import Function
-from quartet.env.scoring.child import Setup, load_reward, reason
-from quartet.env.scoring.process import ADVICE, RewardProcess
-from quartet.errors import ConfigError, RewardError, SetupError
+from quartet.env.scoring.child import Setup
+from quartet.env.scoring.process import RewardProcess
+from quartet.errors import RewardError
 from quartet.registry import find, own_settings
 
 
@@ -37,14 +37,11 @@ class Scorer:
         self._calls_at_once = 1
         self._starting = asyncio.Lock()
 
-    def load(self) -> None:
-        """Load the reward in this process. Raise `ConfigError` if the child processes cannot load it."""
-        try:
-            load_reward(self._setup)
-        except SetupError:  # the machine lacks something, such as a key
-            raise
-        except Exception as error:
-            raise ConfigError(f"the reward {self._setup.path} cannot be loaded: {reason(error)}", ADVICE) from error
+    async def check(self) -> None:
+        """Start a process that loads the reward, and end it. Raise the errors of `RewardProcess.start`."""
+        process = self._processes[0]
+        await process.start()
+        await process.end()
 
     async def start(self) -> None:
         """Start the processes unless they run. Raise the errors of `RewardProcess.start`."""

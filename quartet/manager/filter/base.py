@@ -6,9 +6,6 @@ from typing import ClassVar
 from quartet.part import Part
 from quartet.types import Group
 
-EQUAL_REWARDS = "equal_rewards"
-"""Drop reason of a group whose rewards are all equal; control counts such groups."""
-
 
 class Filter(Part):
     """Filter of closed groups and of their members."""

@@ -5,9 +5,9 @@ from typing import Any
 from quartet.config import Recipe
 from quartet.errors import ConfigError
 from quartet.manager.control.base import RolloutAllocator
-from quartet.manager.filter.base import EQUAL_REWARDS, Filter
+from quartet.manager.filter.base import Filter
 from quartet.registry import find
-from quartet.types import Group
+from quartet.types import EQUAL_REWARDS, Group
 
 
 class MixedOutcome(Filter):

@@ -7,8 +7,8 @@ from quartet.config import Recipe
 from quartet.env import make_environment
 from quartet.errors import ConfigError
 from quartet.ledger.quarantine import QUARANTINED
-from quartet.manager.filter.base import EQUAL_REWARDS
 from quartet.report.alarms.facts import Alarm, Facts
+from quartet.types import EQUAL_REWARDS
 
 MANY = 20
 """Minimum number of rollouts or groups for an alarm about a share of them."""

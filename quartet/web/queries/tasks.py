@@ -15,7 +15,7 @@ from quartet.ledger.evaluations import read_results
 from quartet.ledger.results import FamilyResult
 from quartet.ledger.schema import evaluations, families, groups, pool, replays
 from quartet.ledger.statistics import judged
-from quartet.types import GroupState, Purpose
+from quartet.types import EQUAL_REWARDS, GroupState, Purpose
 from quartet.types.plan import BLIND
 
 GROUPS_PER_POINT = 16
@@ -152,7 +152,7 @@ def group_fates(connection: Connection) -> dict[str, Fates]:
 
 def why_dropped(row: Any) -> str:
     """Return in words why a group was dropped; for equal rewards, whether all rollouts failed or all succeeded."""
-    if row.reason != "equal_rewards":
+    if row.reason != EQUAL_REWARDS:
         return row.reason.replace("_", " ") or "no reason recorded"
     if row.successes == 0:
         return "all failed"
