@@ -34,7 +34,7 @@ from quartet.ledger.rows import AppendOutcome, Event
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import SCHEMA_VERSION, events, metadata
 from quartet.ledger.schema_version import check_version
-from quartet.ledger.statistics import Statistics
+from quartet.ledger.statistics import PHASE_BEGAN_AT, Statistics
 from quartet.ledger.tables import create_tables
 from quartet.ledger.trajectories import Trajectories
 from quartet.ledger.trajectory_store import TrajectoryStore
@@ -198,7 +198,9 @@ class Ledger:
 
     def enter_phase(self, phase: str) -> None:
         """Set the run's phase, one of those of `quartet.types.phase`."""
-        self.set_value("phase", phase)
+        with self.db.write() as connection:
+            write_value(connection, "phase", phase)
+            write_value(connection, PHASE_BEGAN_AT, self.db.clock())
         self.notifier.notify("manager")
 
     def request_stop(self, reason: str) -> None:

@@ -123,16 +123,17 @@ class RepeatedError(Struct, frozen=True, kw_only=True):
 
 
 class SinceCommit(Struct, frozen=True, kw_only=True):
-    """Counts of groups and rollouts since the newest committed train step."""
+    """Counts of groups and rollouts since the newest committed train step, or since a later resume."""
 
     verdicts: dict[str, int]
     """Number of groups by drop reason; "" for kept ones."""
     statuses: dict[str, int]
     """Number of attempts of training rollouts by status."""
     solved: int
-    """Number of dropped groups in which all countable members succeeded."""
-    unsolved: int
-    """Number of other dropped groups with countable members."""
+    """Number of dropped groups in which all countable members succeeded, without guidance and from the task's own
+    beginning."""
+    resumed: bool
+    """True if the run was resumed after its newest train step: the counts begin there."""
 
 
 class QueueSizes(Struct, frozen=True, kw_only=True):

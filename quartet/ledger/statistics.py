@@ -10,13 +10,16 @@ from quartet.ledger.group_rows import ADMITTED_STATES
 from quartet.ledger.rows import FamilyStats, GroupOutcome, QueueSizes, SinceCommit
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import IS_TRAINING, batches, families, group_sizes, groups, rollouts, trajectories
-from quartet.types import BatchState, GroupState, Purpose, RolloutState, Status
+from quartet.ledger.values import read_value
+from quartet.types import ACTIONS_LEFT, GENERATED, BatchState, GroupState, Purpose, RolloutState, Status
 
 _COUNTED = (trajectories.c.purpose == Purpose.TRAIN, trajectories.c.counted)
 NEWEST_GROUPS = 48
 """Maximum number of judged groups that `FamilyStats` holds, per family."""
 MOST_KNOWN_SUCCESSES = 64
 """Maximum number of successes that `FamilyStats` counts, per family."""
+PHASE_BEGAN_AT = "phase_began_at"
+"""Key of the time at which the run entered its present phase, in seconds since 1970."""
 JUDGED = (GroupState.TRAINABLE, GroupState.CLAIMED, GroupState.TRAINED, GroupState.DROPPED)
 """States of groups after the filters' verdict."""
 
@@ -63,12 +66,15 @@ class Statistics:
         return {state.value: sizes.get(state, 0) for state in ADMITTED_STATES}
 
     def since_last_commit(self) -> SinceCommit:
-        """Return the outcomes of the policy's groups and rollouts since its newest commit, or since the run's start."""
+        """Return the outcomes of the policy's groups and rollouts since its newest commit, or since training began or
+        was resumed, if that was later."""
         policy = self._db.policy
         committed = (batches.c.policy == policy, batches.c.state == BatchState.COMMITTED)
         commit = sa.select(sa.func.max(batches.c.committed_at)).where(*committed)
         with self._db.read() as connection:
-            since = connection.execute(commit).scalar() or 0.0
+            committed_at = connection.execute(commit).scalar() or 0.0
+            began_at = read_value(connection, PHASE_BEGAN_AT) or 0.0
+            since = max(committed_at, began_at)
             verdicts = sa.select(groups.c.reason).where(
                 IS_TRAINING, groups.c.policy == policy, groups.c.state.in_(JUDGED), groups.c.closed_at > since
             )
@@ -77,18 +83,24 @@ class Statistics:
                 trajectories.c.policy == policy,
                 trajectories.c.created_at > since,
             )
-            solved = (groups.c.successes == groups.c.countable).label("solved")
-            dropped = sa.select(solved).where(
-                *(IS_TRAINING, groups.c.policy == policy, groups.c.state == GroupState.DROPPED),
-                *(groups.c.closed_at > since, groups.c.countable > 0),
-            )
-            outcomes = Counter(connection.execute(dropped).scalars())
             return SinceCommit(
                 verdicts=dict(Counter(connection.execute(verdicts).scalars())),
                 statuses=dict(Counter(connection.execute(ended).scalars())),
-                solved=outcomes[True],
-                unsolved=outcomes[False],
+                solved=_solved_without_help(connection, policy, since),
+                resumed=began_at > committed_at > 0,
             )
+
+
+def _solved_without_help(connection: Connection, policy: str, since: float) -> int:
+    """Return the number of groups dropped since `since` (seconds) whose countable members all succeeded, without
+    guidance and from the task's own beginning."""
+    guided = sa.exists().where(rollouts.c.group_id == groups.c.id, rollouts.c.guided)
+    solved = sa.select(groups.c.params).where(
+        *(IS_TRAINING, groups.c.policy == policy, groups.c.state == GroupState.DROPPED),
+        *(groups.c.closed_at > since, groups.c.countable > 0, groups.c.successes == groups.c.countable),
+        ~guided,
+    )
+    return sum(not {ACTIONS_LEFT, GENERATED} & {*params} for params in connection.execute(solved).scalars())
 
 
 def _family_stats(connection: Connection, family: str, policy: str, window: int) -> FamilyStats:

@@ -2,6 +2,7 @@
 with counts of dropped groups and of ended, running and queued rollouts."""
 
 from quartet.ledger import Ledger
+from quartet.ledger.rows import SinceCommit
 from quartet.types import EQUAL_REWARDS, RolloutState, Status
 
 STARVED = "starved: "
@@ -19,8 +20,9 @@ def reason_without_batch(ledger: Ledger, waited_for: str) -> str:
     and for how long.
 
     If many groups were dropped, all of them for equal rewards and none with a failure, the policy has learned its
-    tasks: a good end, with the evaluation after training. A rollout that ended for another reason than the policy's,
-    an engine that has not the newest policy, or a further trained policy leaves this open: the run starves.
+    tasks: a good end, with the evaluation after training. A rollout that ended for another reason than the policy's, or
+    had help (guidance, a task that an expert began), an engine that has not the newest policy, or a further trained
+    policy leaves this open: the run starves.
     """
     since = ledger.statistics.since_last_commit()
     reasons = {*since.verdicts} - {""}
@@ -28,7 +30,9 @@ def reason_without_batch(ledger: Ledger, waited_for: str) -> str:
     settled = countable and not ledger.policies.versions_behind() and len(ledger.trained) == 1
     only_solved = since.solved == since.verdicts.get(EQUAL_REWARDS) and reasons == {EQUAL_REWARDS}
     if settled and only_solved and since.solved >= LEAST_SOLVED_GROUPS:
-        return f"{SOLVED}all rollouts succeeded in the {since.solved} groups dropped {_since(ledger)}; {waited_for}"
+        ended = f"training rollouts ended: {_counts(since.statuses)}"
+        dropped = f"all rollouts succeeded in the {since.solved} groups dropped {_since(ledger, since)}"
+        return f"{SOLVED}{dropped}; {waited_for}; {ended}"
     return starvation(ledger, waited_for)
 
 
@@ -38,7 +42,7 @@ def starvation(ledger: Ledger, waited_for: str) -> str:
     judged, kept = sum(since.verdicts.values()), since.verdicts.get("", 0)
     dropped = _counts({reason: count for reason, count in since.verdicts.items() if reason})
     parts = [
-        _since(ledger),
+        _since(ledger, since),
         f"{judged} groups were judged and {kept} kept" + (f" (dropped: {dropped})" if dropped else ""),
         f"training rollouts ended: {_counts(since.statuses) or 'none'}",
         f"{waiting.rollouts[RolloutState.LEASED]} running, {waiting.rollouts[RolloutState.QUEUED]} queued",
@@ -49,8 +53,10 @@ def starvation(ledger: Ledger, waited_for: str) -> str:
     return f"{STARVED}{whose}{waited_for}; {'; '.join(parts)}"
 
 
-def _since(ledger: Ledger) -> str:
+def _since(ledger: Ledger, counts: SinceCommit) -> str:
     step = ledger.batches.train_step()
+    if counts.resumed:
+        return f"since the resume after train step {step}"
     return f"since train step {step}" if step else "since the start"
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from tiny_batches import make_call, make_model, make_tokenizer, make_trajectory
 
 from quartet.config import Recipe
@@ -38,9 +39,10 @@ from quartet.train import policy_writer
 from quartet.train.held_batches import HeldBatches
 from quartet.train.loss.base import LossInput
 from quartet.train.loss.ppo_clip import PpoClip
-from quartet.train.starvation import LEAST_SOLVED_GROUPS, starvation
+from quartet.train.starvation import LEAST_SOLVED_GROUPS, reason_without_batch, starvation
 from quartet.train.trainer import Trainer, run_trainer
-from quartet.types import Batch, Policy, ReplayRule, RolloutPlan, Trajectory
+from quartet.types import ACTIONS_LEFT, GENERATED, Batch, Policy, ReplayRule, RolloutPlan, Trajectory
+from quartet.types.plan import Root, Round
 
 pytestmark = pytest.mark.slow
 
@@ -94,9 +96,11 @@ class Run:
             self.ledger.groups.close(group_id)
             self.ledger.groups.make_trainable(group_id, [lease.rollout_id for lease in leases], 2, replayed=replayed)
 
-    def drop(self, members: list[Trajectory]) -> None:
-        """Admit a group, finish its rollouts with these trajectories, and drop it for equal rewards."""
-        group_id = self.ledger.groups.admit(RolloutPlan(task=group(10)[0].task, num_rollouts=3, max_turns=3))
+    def drop(self, members: list[Trajectory], more: Round = (), params: Mapping[str, int] | None = None) -> None:
+        """Admit a group of the first three members, and `more` rollouts; finish them, and drop it for equal rewards."""
+        task = replace(group(10)[0].task, params=dict(params or {}))
+        group_id = self.ledger.groups.admit(RolloutPlan(task=task, num_rollouts=3, max_turns=3))
+        assert not more or self.ledger.groups.extend(group_id, more)
         leases = self.ledger.rollouts.claim("worker", len(members), 60)
         for lease, trajectory in zip(leases, members, strict=True):
             self.ledger.trajectories.append(lease, trajectory, 3)
@@ -105,6 +109,11 @@ class Run:
 
     def weights(self, version: int) -> dict[str, torch.Tensor]:
         return read_weights(next(policy.path for policy in self.ledger.policies.live() if policy.version == version))
+
+
+def equal_group(reward: float) -> list[Trajectory]:
+    """Three rollouts of one turn with the same reward."""
+    return [make_trajectory([make_call([1, 2, 10], [10])], reward) for _ in range(3)]
 
 
 def group(arm: int, *, version: int = 0, logprob: float = -2.0) -> list[Trajectory]:
@@ -553,22 +562,67 @@ async def test_starving_stops_the_run_with_an_explanation(tmp_path: Path, recipe
 def test_a_run_ends_as_solved_only_if_many_groups_were_dropped_and_none_has_a_failure(
     tmp_path: Path, recipe: RecipeBuilder, solved: int, failed: int, without_result: int
 ) -> None:
-    run = Run(tmp_path / "run", recipe(train=TRAIN | {"starved_timeout_seconds": 1e-6}))
+    run = Run(tmp_path / "run", recipe(train=TRAIN))
+    run.ledger.enter_phase("training")
     for reward in [1.0] * solved + [0.0] * failed:
-        run.drop([make_trajectory([make_call([1, 2, 10], [10])], reward) for _ in range(3)])
+        run.drop(equal_group(reward))
     for _ in range(without_result):
         run.drop([])
-    run.ledger.enter_phase("training")
-    wait = run.trainer().wait
+    reason = reason_without_batch(run.ledger, "no batch")
     if failed or without_result or solved < LEAST_SOLVED_GROUPS:
-        with pytest.raises(StarvedError, match="starved: fewer than 2 trainable groups"):
-            wait.explain()
+        assert reason.startswith("starved: no batch; since the start;")
     else:
-        wait.explain()
-        reason = (
-            "solved: all rollouts succeeded in the 16 groups dropped since the start; fewer than 2 trainable groups"
+        assert reason == (
+            "solved: all rollouts succeeded in the 16 groups dropped since the start; no batch; "
+            "training rollouts ended: 48 completed"
         )
-        assert (run.ledger.stop_reason() or "").startswith(reason)
+
+
+@pytest.mark.parametrize("params", [{ACTIONS_LEFT: 1}, {GENERATED: 1}])
+def test_easier_forms_of_tasks_do_not_end_a_run_as_solved(
+    tmp_path: Path, recipe: RecipeBuilder, params: dict[str, int]
+) -> None:
+    run = Run(tmp_path / "run", recipe(train=TRAIN))
+    run.ledger.enter_phase("training")
+    for _ in range(LEAST_SOLVED_GROUPS):
+        run.drop(equal_group(1.0))
+    run.drop(equal_group(1.0), params=params)
+    assert reason_without_batch(run.ledger, "no batch").startswith("starved: no batch")
+
+
+def test_guided_rollouts_do_not_end_a_run_as_solved(tmp_path: Path, recipe: RecipeBuilder) -> None:
+    run = Run(tmp_path / "run", recipe(train=TRAIN))
+    run.ledger.enter_phase("training")
+    for _ in range(LEAST_SOLVED_GROUPS):
+        run.drop(equal_group(1.0))
+    run.drop([*equal_group(1.0), *equal_group(1.0)], more=[Root(guided=True)] * 3)
+    assert reason_without_batch(run.ledger, "no batch").startswith("starved: no batch")
+
+
+def test_a_resumed_run_counts_no_group_from_before_its_resume(tmp_path: Path, recipe: RecipeBuilder) -> None:
+    run = Run(tmp_path / "run", recipe(train=TRAIN))
+    run.ledger.enter_phase("training")
+    run.feed(group(10), group(20))
+    trainer = run.trainer()
+    assert trainer.train_one()
+    run.written()
+    run.ledger.policies.mark_settled(1, serving=1)
+    for _ in range(LEAST_SOLVED_GROUPS):
+        run.drop(equal_group(1.0))
+    assert "dropped since train step 1; no batch" in reason_without_batch(run.ledger, "no batch")
+    run.ledger.enter_phase("training")
+    assert reason_without_batch(run.ledger, "no batch").startswith(
+        "starved: no batch; since the resume after train step 1; 0 groups were judged and 0 kept"
+    )
+
+
+def test_a_solved_run_is_stopped_without_an_error(tmp_path: Path, recipe: RecipeBuilder) -> None:
+    run = Run(tmp_path / "run", recipe(train=TRAIN | {"starved_timeout_seconds": 1e-6}))
+    run.ledger.enter_phase("training")
+    for _ in range(LEAST_SOLVED_GROUPS):
+        run.drop(equal_group(1.0))
+    run.trainer().wait.explain()
+    assert (run.ledger.stop_reason() or "").startswith("solved: ")
 
 
 def test_a_run_that_starves_since_the_engine_rejects_the_policy_says_so(tmp_path: Path, recipe: RecipeBuilder) -> None:
