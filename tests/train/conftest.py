@@ -1,10 +1,12 @@
 """Fixtures of the trainer's tests."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from tiny_batches import make_model
+from trainer_runs import TRAIN, Run
 from transformers import Qwen3ForCausalLM
 
 from quartet.config import Recipe
@@ -27,3 +29,8 @@ def recipe() -> Callable[..., Recipe]:
         return parse_recipe(base | sections, source="test")
 
     return build
+
+
+@pytest.fixture
+def run(tmp_path: Path, recipe: Callable[..., Recipe]) -> Run:
+    return Run(tmp_path / "run", recipe(train=TRAIN))

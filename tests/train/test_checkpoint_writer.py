@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_trainer import TRAIN, RecipeBuilder, Run, group, same
+from trainer_runs import TRAIN, RecipeBuilder, Run, group, same
 from transformers import AutoModelForCausalLM
 
 from quartet.config import Recipe

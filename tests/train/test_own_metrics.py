@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_trainer import TRAIN, RecipeBuilder, Run, group
 from tiny_batches import make_batch, make_call, make_model, make_trajectory, pack
+from trainer_runs import TRAIN, RecipeBuilder, Run, group
 
 from quartet.report.check import check_ledger
 from quartet.telemetry.records import read_records

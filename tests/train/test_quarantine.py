@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 from msgspec.structs import replace
-from test_trainer import TRAIN, RecipeBuilder, Run, group, same
 from tiny_batches import VOCAB, make_call, make_trajectory
+from trainer_runs import TRAIN, RecipeBuilder, Run, group, same
 
 from quartet.errors import UntrainableError
 from quartet.report.alarms import read_alarms

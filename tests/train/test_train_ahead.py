@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from test_checkpoint_writer import NanInTheSecondTrainStep
-from test_trainer import ADAPTER, MERGED, ROUNDED, TRAIN, RecipeBuilder, Run, group, same
+from trainer_runs import ADAPTER, MERGED, ROUNDED, TRAIN, RecipeBuilder, Run, group, same
 
 from quartet.ledger.batches import Batches
 from quartet.report.check import check_ledger
