@@ -48,7 +48,10 @@ def command(
     resolved = load_recipe(recipe, list(overrides))
     run_dir = run_dir or Path("runs") / resolved.name
     if dry_run:
+        from quartet.runtime.check.unused import note_unused
+
         _show_plan(resolved, as_json)
+        note_unused(resolved)
         _show_placement(resolved)
         _note_run_dir(resolved, overrides, run_dir, resume, fresh)
         _note_lacks(resolved, run_dir)

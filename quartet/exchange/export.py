@@ -45,8 +45,9 @@ def export(
 ) -> ExportSummary:
     """Write the selected trajectories, oldest first, as `kind`: `jsonl`, `parquet`, `chat` or `revisions`.
 
-    The file is written atomically and replaces an existing file. Raise `ConfigError` for an unknown kind, or if the run
-    has no trajectory of a selected family.
+    `limit` is the maximum number of trajectories written; revisions are made of all selected ones. The file is written
+    atomically and replaces an existing file. Raise `ConfigError` for an unknown kind, or if the run has no trajectory
+    of a selected family.
     """
     writer_class = lookup("export format", kind, WRITERS)
     known = stored_families(ledger)
@@ -61,11 +62,13 @@ def export(
     partial = output.with_name(output.name + ".partial")
     try:
         with partial.open("wb") as file:
-            writer = writer_class(file, recipe)
-            for record in islice(_records(ledger, selection, sums), limit):
+            writer, max_read = writer_class(file, recipe), limit
+            if isinstance(writer, RevisionWriter) and limit:  # a revision may need any other member of its group
+                writer.limit, max_read = limit, None
+            for record in islice(_records(ledger, selection, sums), max_read):
                 writer.write(record)
                 sums["trajectories"] += 1
-                on_progress(sums["trajectories"], limit or 0)
+                on_progress(sums["trajectories"], max_read or 0)
                 sums["turns"] += len(record.trajectory.turns)
                 sums["response_tokens"] += record.trajectory.num_response_tokens
             writer.finish()

@@ -1,5 +1,6 @@
 """Agent-R: chats that leave a wrong branch, spliced from a failed and a successful rollout of a group."""
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import BinaryIO, NamedTuple
@@ -75,7 +76,7 @@ class RevisionWriter:
     source = "Agent-R, arXiv 2501.11425, revision trajectories; released code (thresholds for rewards left out)"
 
     def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
-        self.num_written = 0
+        self.num_written, self.limit = 0, math.inf
         self._chats = ChatWriter(file, recipe)
         self._players: defaultdict[tuple[int, str, str], list[TrajectoryRecord]] = defaultdict(list)
 
@@ -86,11 +87,12 @@ class RevisionWriter:
             self._players[record.provenance.group_id, trajectory.policy, trajectory.part].append(record)
 
     def finish(self) -> None:
-        """Write the revision trajectories of all groups."""
+        """Write the revision trajectories of all groups, the oldest first and at most `limit`."""
         for members in self._players.values():
             solved = [member for member in members if member.trajectory.success]
             for failed in (member.trajectory for member in members if not member.trajectory.success):
-                self._revise(failed, solved)
+                if self.num_written < self.limit:
+                    self._revise(failed, solved)
 
     def _revise(self, failed: Trajectory, solved: Sequence[TrajectoryRecord]) -> None:
         """Write the failure, spliced with the nearest success that it can be spliced with, if any."""

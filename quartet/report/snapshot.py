@@ -16,6 +16,9 @@ from quartet.report.panel import panel, stopped_panel
 from quartet.report.status import RunStatus, StatusReader
 from quartet.run.run_dir import CONFIG, supervisor
 
+LABELS = {"greedy": HELD_OUT, "sampled": HELD_OUT_SAMPLED}
+"""Label of the success in held-out evaluations, by how they sample."""
+
 
 class Snapshot(Struct, frozen=True, kw_only=True):
     """Content of `quartet status`."""
@@ -26,13 +29,18 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     running: bool
     alarms: list[Alarm]
     held_out: dict[str, list[HeldOutResult]] = {}
-    """Evaluations before and after training, by the label of their success; none of a live run."""
+    """Evaluations before and after training, `greedy` and `sampled`, by time; none of a live run."""
 
     def to_dict(self) -> dict[str, Any]:
-        return self.status.to_dict() | {"run": self.run, "running": self.running, "alarms": to_builtins(self.alarms)}
+        """Return the fields of the status and of the snapshot as one JSON object."""
+        own = {name: to_builtins(getattr(self, name)) for name in ("run", "running", "alarms", "held_out")}
+        return self.status.to_dict() | own
 
     def panel(self) -> Panel:
-        return panel(self.status, self.alarms) if self.running else stopped_panel(self.status, self.run, self.held_out)
+        if self.running:
+            return panel(self.status, self.alarms)
+        labelled = {LABELS[how]: results for how, results in self.held_out.items()}
+        return stopped_panel(self.status, self.run, labelled)
 
 
 def is_starting(run_dir: Path) -> bool:
@@ -68,8 +76,7 @@ class SnapshotReader:
         """Return the run's status as of now."""
         status = self._reader.read()
         if supervisor(self.run_dir) is None:
-            found = {HELD_OUT: "greedy", HELD_OUT_SAMPLED: "sampled"}
-            held_out = {label: held_out_results(self.ledger, how) for label, how in found.items()}
+            held_out = {how: held_out_results(self.ledger, how) for how in LABELS}
             return Snapshot(run=str(self.run_dir), status=status.stopped(), running=False, alarms=[], held_out=held_out)
         alarms = read_alarms(self.run_dir, self.ledger, self.recipe, status) if self.recipe else []
         return Snapshot(run=str(self.run_dir), status=status, running=True, alarms=alarms)

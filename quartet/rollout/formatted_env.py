@@ -1,13 +1,23 @@
 """Environment session whose responses have the recipe's format of actions."""
 
+from msgspec import DecodeError, Struct, msgpack
 from msgspec.structs import replace
 
 from quartet.actions.error import ActionError, UnwritableError
 from quartet.actions.format.base import ActionFormat
 from quartet.env.base import AGENT, SPEAKER, Env, acting, restorable
+from quartet.errors import EnvFaultError
 from quartet.policy.renderer import Renderer
 from quartet.types import Action, Observation, Outcome, StepResult, TakenAction, Task, Text
 from quartet.types.frame import Frame, Screen
+
+
+class _State(Struct, frozen=True, kw_only=True):
+    """State of a session: that of its environment, and what it has to know to read the next response."""
+
+    env: bytes
+    picture: Frame
+    speaker: str
 
 
 class FormattedEnv:
@@ -41,20 +51,30 @@ class FormattedEnv:
         return self._shown(replace(result, actions=[self._noted(taken) for taken in result.actions]))
 
     async def snapshot(self) -> bytes:
-        """Store the state of the episode."""
-        return await restorable(self._env).snapshot()
+        """Store the state of the episode, with the frame of the last picture and the next speaker."""
+        env = await restorable(self._env).snapshot()
+        return msgpack.encode(_State(env=env, picture=self._picture, speaker=self._speaker))
 
     async def restore(self, task: Task, snapshot: bytes) -> Observation:
-        return self._seen(await restorable(self._env).restore(task, snapshot))
+        """Begin in a stored state. Raise `EnvFaultError` if this session did not store it."""
+        try:
+            state = msgpack.decode(snapshot, type=_State)
+        except DecodeError as error:
+            raise EnvFaultError(f"another version of Quartet stored the state of {task.key}: {error}") from error
+        self._picture, self._speaker = state.picture, state.speaker
+        return self._pictured(await restorable(self._env).restore(task, state.env))
 
     async def close(self) -> None:
         await self._env.close()
 
     def _shown(self, result: StepResult) -> StepResult:
         self._speaker = result.info.get(SPEAKER, AGENT)
-        if result.observation.pictures:  # otherwise the policy still has the last picture
-            self._seen(result.observation)
+        self._pictured(result.observation)
         return result
+
+    def _pictured(self, observation: Observation) -> Observation:
+        """Note the picture of an observation within the episode; without one the policy still has the last."""
+        return self._seen(observation) if observation.pictures else observation
 
     def _seen(self, observation: Observation) -> Observation:
         self._picture = self._renderer.picture_frame(observation.pictures)

@@ -1,5 +1,6 @@
 """Every block of code in every page does what the page says. Its first run is shortened, except before a release."""
 
+import json
 import re
 import shlex
 import shutil
@@ -91,6 +92,18 @@ def test_code_blocks_of_a_page_run(page: Path, first_run: Path, tmp_path: Path) 
     for block in blocks(page):
         if not block.slow:
             follow(block, folder)
+
+
+@pytest.mark.slow
+def test_the_example_of_an_environment_passes_its_check_without_a_warning(tmp_path: Path) -> None:
+    use(block_named("doors.py", ROOT / "docs" / "bring-your-own" / "environment.md"), tmp_path, timeout_seconds=60)
+    ended = quartet("env", "check", "doors", "--json", folder=tmp_path)
+    found = [finding for check in json.loads(ended.stdout)["checks"] for finding in check["findings"]]
+    assert [finding for finding in found if finding["grade"] != "note"] == []
+
+
+def block_named(title: str, page: Path) -> Block:
+    return next(block for block in blocks(page) if block.title == title)
 
 
 def quartet_commands(block: Block) -> list[list[str]]:

@@ -331,3 +331,17 @@ def test_an_environment_with_another_loop_is_compared(tmp_path: Path) -> None:
 def test_a_setting_of_no_side_is_wrong_usage(override: str) -> None:
     done = quartet("env", "compare", "gymnasium", "bandit", "--set", override)
     assert done.returncode == 2 and f"--set {override} names no side" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("names", "needed", "option"),
+    [
+        (("gymnasium", "bandit"), "needs reference.ids", "--set 'reference.ids=[\"minigrid:"),
+        (("bandit", "openenv"), "needs port.url", "--set port.url=http"),
+    ],
+)
+def test_a_side_without_its_required_settings_names_the_options_of_a_first_recipe(
+    names: tuple[str, str], needed: str, option: str
+) -> None:
+    refused = quartet("env", "compare", *names)
+    assert refused.returncode == 2 and needed in refused.stderr and option in refused.stderr

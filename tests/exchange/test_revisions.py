@@ -114,6 +114,14 @@ def test_a_loop_with_a_conversation_per_turn_leaves_out_the_turns_that_are_not_l
         assert [len(line["unlearned"]) for line in lines[:3]] == before
 
 
+def test_a_limit_counts_the_revisions_and_not_what_they_are_made_of(tree, tmp_path: Path):
+    whole, one = tmp_path / "whole.jsonl", tmp_path / "one.jsonl"
+    export(tree, recipe(rollout={"loop": "append"}), "revisions", whole, Selection())
+    summary = export(tree, recipe(rollout={"loop": "append"}), "revisions", one, Selection(), limit=1)
+    assert (summary.trajectories, summary.revisions) == (4, 1)
+    assert one.read_text() == whole.read_text().splitlines(keepends=True)[0]
+
+
 def test_a_group_without_a_success_or_a_failure_that_counts_gives_nothing(ledger, tmp_path: Path):
     ledger.groups.admit(plan(rollouts=2))
     first, second = ledger.rollouts.claim("w", 2, 60)

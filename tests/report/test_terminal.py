@@ -98,6 +98,15 @@ def test_a_run_at_work_is_told_from_one_at_rest(run):
         assert snapshot.running and snapshot.to_dict()["alarms"] == []
 
 
+def test_the_json_of_a_run_at_rest_has_the_evaluations_of_its_panel(run):
+    with SnapshotReader(run) as reader:
+        snapshot = reader.read()
+    console = Console(width=80, record=True)
+    console.print(snapshot.panel())
+    before, after = (f"{100 * one['success']:.0f} %" for one in snapshot.to_dict()["held_out"]["greedy"])
+    assert f"held-out success  {before} → {after} at train step 3" in console.export_text()
+
+
 def test_a_recipe_of_another_quartet_costs_no_more_than_alarms(run, tmp_path):
     copy = tmp_path / "run"
     copy.mkdir()

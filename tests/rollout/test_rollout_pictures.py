@@ -19,7 +19,7 @@ from quartet.engine.base import GenerateRequest
 from quartet.engine.completion import to_completion_request
 from quartet.engine.http import HttpEngine
 from quartet.engine.wire import MAX_BODY_BYTES, CompletionRequest
-from quartet.errors import PictureMissingError, PictureTooLargeError, PromptTooLongError, QuartetError
+from quartet.errors import EnvFaultError, PictureMissingError, PictureTooLargeError, PromptTooLongError, QuartetError
 from quartet.ledger import Ledger
 from quartet.ledger.soundness import find_flaw
 from quartet.policy.load import LoadedPolicy
@@ -113,6 +113,27 @@ async def test_points_keep_the_frame_of_the_last_picture_while_no_other_is_shown
     for _ in range(2):
         await formatted.step("Action: click(point='<point>5 5</point>')")
     assert env.acted == [Pointer(gesture="click", places=[Point(5, 5, frame)])] * 2
+
+
+class Stored(Blinking):
+    """Stores that nothing has changed since the reset, and shows no picture after it is restored."""
+
+    async def snapshot(self) -> bytes:
+        return b"dark"
+
+    async def restore(self, task: Task, snapshot: bytes) -> Observation:
+        return Observation(goal="", text=snapshot.decode())
+
+
+async def test_points_keep_the_frame_of_the_parents_last_picture_in_a_restored_session(policy):
+    renderer, actions, child_env = Renderer(policy.tokenizer, policy.pictures), ActionFormat(name="ui_tars"), Stored()
+    parent, child = (FormattedEnv(env, build(actions), renderer) for env in (Stored(), child_env))
+    frame = renderer.picture_frame((await parent.reset(TASK)).pictures)
+    assert (await child.restore(TASK, await parent.snapshot())).text == "dark"
+    await child.step("Action: click(point='<point>5 5</point>')")
+    assert child_env.acted == [Pointer(gesture="click", places=[Point(5, 5, frame)])]
+    with pytest.raises(EnvFaultError, match="another version"):
+        await child.restore(TASK, b"dark")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from quartet.cli.env.naming import environment_name, first_loop
+from quartet.cli.env.naming import environment_name, first_loop, require_settings
 from quartet.cli.parameters import JSON, SET, Amount
 from quartet.errors import ConfigError, QuartetError
 from quartet.terminal.say import say
@@ -60,6 +60,8 @@ def compare(
         if not override.startswith(tuple(f"{side}." for side in SIDES)):
             raise ConfigError(f"--set {override} names no side", "begin a setting with `reference.` or `port.`")
         apply_override(given, override)
+    for side in SIDES:
+        require_settings(given[side]["name"], overrides, side)
     slow, fast = (
         parse_recipe(
             {"name": "compare", "model": {"path": "."}, "env": given[side], "rollout": first_loop(given[side]["name"])},

@@ -44,9 +44,9 @@ def first_loop(env: str) -> dict[str, object]:
     return {"loop": rollout["loop"]} if "loop" in rollout else {}
 
 
-def require_settings(env: str, overrides: Sequence[str]) -> None:
+def require_settings(env: str, overrides: Sequence[str], section: str = "env") -> None:
     """Raise `ConfigError` if the overrides lack a setting that the environment requires. Its advice has the options of
-    a first recipe."""
+    a first recipe. `section` is the first word of the overrides."""
     from quartet.env.base import Environment
     from quartet.registry import find
 
@@ -55,12 +55,13 @@ def require_settings(env: str, overrides: Sequence[str]) -> None:
     fields = environment.Settings.model_fields
     required = [name for name, field in fields.items() if field.is_required()]
     given = {override.partition("=")[0].strip() for override in overrides}
-    if not (lacking := [f"env.{name}" for name in required if f"env.{name}" not in given]):
+    if not (lacking := [f"{section}.{name}" for name in required if f"{section}.{name}" not in given]):
         return
     first = {name: value for name, value in environment.first_settings.get("env", {}).items() if name in fields}
     values = dict.fromkeys(required, "VALUE") | first
     options = (
-        quote(f"env.{name}={value if isinstance(value, str) else json.dumps(value)}") for name, value in values.items()
+        quote(f"{section}.{name}={value if isinstance(value, str) else json.dumps(value)}")
+        for name, value in values.items()
     )
     raise ConfigError(
         f"the environment {env!r} needs {' and '.join(lacking)}",

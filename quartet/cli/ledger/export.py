@@ -29,7 +29,7 @@ from quartet.terminal.say import say
     help="Export only successes (the default for chat), or all outcomes.",
 )
 @click.option("--purpose", type=click.Choice(["train", "eval"]), default="train", show_default=True)
-@click.option("--limit", type=click.IntRange(min=1), help="Maximum number of trajectories to export, the oldest first.")
+@click.option("--limit", type=click.IntRange(min=1), help="Maximum number of trajectories to write, the oldest first.")
 @click.option("--screenshots", is_flag=True, help="Include screenshots (jsonl, parquet).")
 @JSON
 def export(

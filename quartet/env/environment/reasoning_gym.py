@@ -36,8 +36,10 @@ class ReasoningGym(Environment):
         """Part of the response that is its answer, as in the environment `dataset`."""
         answer_seconds: Positive = 2
         """Maximum processor time of scoring an answer; one that needs more, such as `9**9**9`, scores 0."""
+        processes: Positive = 1
+        """Number of processes that score answers, which is the number of answers scored at the same time."""
         sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
-        """Confinement of the process that scores answers, since several data sets evaluate them as Python. `none` lets
+        """Confinement of the processes that score answers, since several data sets evaluate them as Python. `none` lets
         an answer do everything that the user may do: only for a machine or container that can be thrown away."""
 
     settings: Settings
@@ -67,7 +69,7 @@ class ReasoningGym(Environment):
         if confined:
             require_bubblewrap("the answers that reasoning-gym evaluates", "env.sandbox")
         limits = {"options": settings.options, "answer_seconds": settings.answer_seconds}
-        wall = {"timeout_seconds": WALL_SECONDS * settings.answer_seconds}
+        wall = {"timeout_seconds": WALL_SECONDS * settings.answer_seconds, "processes": settings.processes}
         scorer = Scorer(config.Reward.model_validate({"name": VERIFIER, **limits, **wall}), confined=confined)
 
         def session() -> Env:
@@ -122,4 +124,4 @@ class Problem:
         )
 
     async def close(self) -> None:
-        """Release nothing: the pool owns the process that scores."""
+        """Release nothing: the pool owns the processes that score."""
