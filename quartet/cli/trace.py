@@ -8,7 +8,7 @@ import click
 from quartet.cli.parameters import JSON, RUNS, Amount
 from quartet.errors import ConfigError
 from quartet.files.disk import usable_output
-from quartet.report.opening import opening_window
+from quartet.report.default_window import default_window
 from quartet.telemetry.slices import run_extent
 from quartet.telemetry.spans import decode_spans, read_spans
 from quartet.terminal.say import say
@@ -84,7 +84,7 @@ def command(runs: tuple[Path, ...], start: float | None, seconds: float, output:
 
 def _window(run: Path, start: float | None, seconds: float) -> tuple[float, float]:
     """Return the window's start in Unix seconds and its length. Raise `ConfigError` if it has no records."""
-    extent, opening = run_extent(run), opening_window(run, seconds)
+    extent, opening = run_extent(run), default_window(run, seconds)
     if extent is None or opening is None:
         raise ConfigError(f"{run} has no records", "give the folder of a run that has started")
     if start is None:

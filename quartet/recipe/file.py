@@ -20,7 +20,7 @@ from quartet.registry import find, import_plugins
 from quartet.shipped import RECIPE_FILE, shipped_recipes
 
 CONFIG = "config.toml"
-"""File name of a run's resolved recipe, in the run's folder."""
+"""Name of the file with the resolved recipe of a run, in the run's folder."""
 
 
 def load_recipe(path: Path, overrides: list[str] | None = None) -> Recipe:

@@ -8,13 +8,13 @@ from rich.panel import Panel
 
 from quartet.errors import ConfigError, LedgerError
 from quartet.ledger import Ledger
-from quartet.recipe.file import read_resolved
+from quartet.recipe.file import CONFIG, read_resolved
 from quartet.report.alarms import Alarm, read_alarms
 from quartet.report.held_out import HeldOutResult, held_out_results
 from quartet.report.labels import HELD_OUT, HELD_OUT_SAMPLED
 from quartet.report.panel import panel, stopped_panel
 from quartet.report.status import RunStatus, StatusReader
-from quartet.run.run_dir import CONFIG, supervisor
+from quartet.run.run_dir import supervisor
 
 LABELS = {"greedy": HELD_OUT, "sampled": HELD_OUT_SAMPLED}
 """Label of the success in held-out evaluations, by how they sample."""

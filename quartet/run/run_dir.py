@@ -10,12 +10,10 @@ from quartet.errors import ConfigError, SetupError
 from quartet.files.disk import sync, usable_output, whole_file
 from quartet.files.ledger_files import has_database
 from quartet.files.lock import Holder, ProcessLock, holder
-from quartet.recipe.file import read_resolved, refuse_changes, to_toml
+from quartet.recipe.file import CONFIG, read_resolved, refuse_changes, to_toml
 from quartet.recipe.parts import with_parts
 from quartet.run.run_files import LOCK, clear_run, is_run
 
-CONFIG = "config.toml"
-"""Name of the file with the resolved recipe of a run."""
 MOST_NAMES = 4
 """Maximum number of file names that the error for a folder with other files lists."""
 

@@ -11,8 +11,7 @@ from typing import Literal
 from quartet.access.token import FILE
 from quartet.errors import SetupError
 from quartet.ledger import Ledger
-from quartet.recipe.file import read_with_plugins
-from quartet.run.run_dir import CONFIG
+from quartet.recipe.file import CONFIG, read_with_plugins
 from quartet.runtime.check.recipe import check_hosts
 from quartet.runtime.module import run_module
 from quartet.terminal.say import say

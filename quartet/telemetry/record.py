@@ -19,7 +19,7 @@ import msgspec
 from quartet.telemetry.activities import activity
 from quartet.telemetry.metrics import DECLARE_ADVICE, LABEL, described
 from quartet.telemetry.rollup import ROLLUP_SECONDS, SLOTS_PER_FILE, Ladder, finite
-from quartet.telemetry.slice_files import SliceFiles
+from quartet.telemetry.slice_writer import SliceWriter
 from quartet.telemetry.slices import SLICE_SECONDS, SPANS, new_writer
 from quartet.telemetry.spans import PIECE_SECONDS, Span
 
@@ -39,9 +39,9 @@ class Recorder:
         self.role = role
         self._clock, self._now = clock, 0.0
         writer = new_writer(run_dir, role, clock())
-        self._metrics = SliceFiles(writer.folder, SLICE_SECONDS)
-        self._spans = SliceFiles(run_dir / SPANS / role / writer.name, SLICE_SECONDS)
-        self._rollups = {s: SliceFiles(writer.rollups(s), s * SLOTS_PER_FILE) for s in ROLLUP_SECONDS}
+        self._metrics = SliceWriter(writer.folder, SLICE_SECONDS)
+        self._spans = SliceWriter(run_dir / SPANS / role / writer.name, SLICE_SECONDS)
+        self._rollups = {s: SliceWriter(writer.rollups(s), s * SLOTS_PER_FILE) for s in ROLLUP_SECONDS}
         self._ladder = Ladder()
         self._names: dict[str, _Names] = {}
         self._open: dict[int, OpenSpan] = {}

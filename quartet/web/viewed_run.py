@@ -11,10 +11,10 @@ from starlette.requests import Request
 from quartet.config import Recipe
 from quartet.errors import LedgerError, RecordsError
 from quartet.ledger import Ledger
-from quartet.recipe.file import read_resolved
+from quartet.recipe.file import CONFIG, read_resolved
 from quartet.report.status import RunStatus, StatusReader
 from quartet.report.summary import summary_of_training
-from quartet.run.run_dir import CONFIG, supervisor
+from quartet.run.run_dir import supervisor
 
 
 class ViewedRun:

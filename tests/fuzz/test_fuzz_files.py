@@ -13,8 +13,8 @@ from quartet.actions.grammar import ActionError, parse_action
 from quartet.actions.written import format_action
 from quartet.errors import QuartetError
 from quartet.recipe.file import load_recipe, to_toml
+from quartet.report.default_window import default_window
 from quartet.report.follow import Follower
-from quartet.report.opening import opening_window
 from quartet.telemetry.record import Recorder
 from quartet.telemetry.records import read_records
 from quartet.telemetry.series import read_series
@@ -101,7 +101,7 @@ def _damaged(draw: st.DrawFn, content: bytes) -> bytes:
 
 def _read_everything(run_dir: Path) -> None:
     run_extent(run_dir)
-    opening_window(run_dir, 60)
+    default_window(run_dir, 60)
     assert read_spans(run_dir, BEGAN, BEGAN + 600) is not None
     list(read_records(run_dir, "train"))
     read_series(run_dir, ["train/loss"], axis="train_step")

@@ -115,3 +115,14 @@ def test_no_lock_file_is_left_in_a_folder_without_a_ledger(tmp_path):
     result = CliRunner().invoke(cli, ["ledger", "gc", str(tmp_path)])
     assert isinstance(result.exception, LedgerError)
     assert [entry.name for entry in tmp_path.iterdir()] == ["config.toml"], "`--fresh` would delete a run's files"
+
+
+@on_sqlite
+@pytest.mark.parametrize("command", ["gc", "upgrade"])
+def test_upkeep_reads_every_page_of_the_ledger_once(ledger, monkeypatch, command):
+    checks, check = [], sqlite.SqliteDatabase.check
+    monkeypatch.setattr(
+        sqlite.SqliteDatabase, "check", lambda database: (checks.append(database.path), check(database))
+    )
+    assert CliRunner().invoke(cli, ["ledger", command, str(ledger.run_dir)]).exit_code == 0
+    assert checks == [ledger.run_dir / "ledger.sqlite"]

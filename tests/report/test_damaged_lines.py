@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from quartet.cli import cli
+from quartet.report.default_window import default_window
 from quartet.report.follow import Follower
-from quartet.report.opening import opening_window
 from quartet.telemetry.line_decoder import LineDecoder
 from quartet.telemetry.record import Recorder
 from quartet.telemetry.records import read_records
@@ -62,7 +62,7 @@ def test_complete_records_are_read(damaged_run):
     assert sum(point.count for point in series.points) == 3
     news = Follower(damaged_run).read()
     assert len(news.spans) == 3 and len(news.sums) == 3
-    assert opening_window(damaged_run, 60) is not None
+    assert default_window(damaged_run, 60) is not None
     assert window(damaged_run, extent[0], 600)["rows"]
 
 

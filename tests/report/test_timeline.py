@@ -12,7 +12,7 @@ from matplotlib.image import imread
 from quartet.cli import cli, trace
 from quartet.errors import ConfigError
 from quartet.report.chrome_trace import chrome_trace, row_order
-from quartet.report.opening import opening_window
+from quartet.report.default_window import default_window
 from quartet.report.timeline import working_seconds
 from quartet.telemetry.record import Recorder
 from quartet.telemetry.slices import run_extent
@@ -136,17 +136,17 @@ def trained(tmp_path: Path, clock) -> Path:
 
 def test_a_run_opens_on_the_last_minute_of_training(trained: Path) -> None:
     assert run_extent(trained) == pytest.approx((NOON, NOON + 400), abs=1e-3)
-    assert opening_window(trained, 60) == pytest.approx((NOON + 250 - 60, 60), abs=1e-3)
-    assert opening_window(trained, 1000) == pytest.approx((NOON, 250), abs=1e-3), "not on into what follows"
+    assert default_window(trained, 60) == pytest.approx((NOON + 250 - 60, 60), abs=1e-3)
+    assert default_window(trained, 1000) == pytest.approx((NOON, 250), abs=1e-3), "not on into what follows"
     shutil.rmtree(trained / "spans" / "trainer")
-    assert opening_window(trained, 60) == pytest.approx((NOON + 400 - 60, 60), abs=1e-3)  # no train step yet
+    assert default_window(trained, 60) == pytest.approx((NOON + 400 - 60, 60), abs=1e-3)  # no train step yet
 
 
 def test_a_run_with_several_trainers_opens_on_the_last_step_of_any(trained: Path) -> None:
     (trained / "spans" / "trainer").rename(trained / "spans" / "trainer-even")
     with Recorder(trained, "trainer-odd") as other:
         other.finished(Span(start=NOON + 90, seconds=10.0, name="train_step"))
-    assert opening_window(trained, 60) == pytest.approx((NOON + 250 - 60, 60), abs=1e-3)
+    assert default_window(trained, 60) == pytest.approx((NOON + 250 - 60, 60), abs=1e-3)
 
 
 def test_a_stretch_that_was_not_recorded_is_refused_with_the_range_that_was(run, tmp_path: Path) -> None:

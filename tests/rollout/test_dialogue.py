@@ -2,20 +2,28 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from scripted_engine import ScriptedEngine, make_tokenizer
 
 from quartet.actions.taken import canonical
 from quartet.config import Loop
+from quartet.env import make_pool
 from quartet.env.retail.session import RetailSession
 from quartet.env.retail.tasks import scenario_of
 from quartet.errors import EngineError, PromptTooLongError
+from quartet.ledger import Ledger
 from quartet.policy.renderer import Renderer
+from quartet.recipe.file import parse_recipe
 from quartet.registry import build
-from quartet.rollout.client import ModelClient
+from quartet.report.totals import status_counts
+from quartet.rollout.client import Model, ModelClient
 from quartet.rollout.loop.base import Limits
-from quartet.types import Sampling, Status, Task, Trajectory
+from quartet.rollout.worker import RolloutWorker
+from quartet.telemetry.presence import Presence
+from quartet.telemetry.record import Recorder
+from quartet.types import RolloutPlan, Sampling, Status, Task, Trajectory
 
 TOKENIZER = make_tokenizer()
 TASK = Task(env="retail", family="return_1", seed=0)
@@ -74,3 +82,30 @@ async def test_a_prompt_that_is_too_long_ends_the_dialogue_only_if_it_is_the_age
     with pytest.raises(EngineError, match="the frozen policy 'user': prompt of 9 tokens") as raised:
         await converse(["Which item?"], [TOO_LONG])
     assert not isinstance(raised.value, PromptTooLongError), "it would be recorded as the agent's end"
+
+
+@pytest.mark.parametrize(("trains_user", "status"), [(False, Status.ERROR_ENGINE), (True, Status.TRUNCATED_TOKENS)])
+async def test_a_worker_treats_a_prompt_of_the_user_that_is_too_long_by_whether_the_user_is_trained(
+    tmp_path: Path, trains_user: bool, status: Status
+):
+    data = {
+        "name": "dialogue",
+        "model": {"path": "none"},
+        "env": {"name": "retail", "user": "policy"},
+        "rollout": {"loop": "dialogue", "max_turns": 4, "max_attempts": 1},
+        "policies": {"agent": {}, "user": {"trained": trains_user}},
+    }
+    recipe = parse_recipe(data, "test")
+    ledger = Ledger.create(tmp_path / "run", trained=recipe.trained_policies, frozen=recipe.frozen_policies)
+    for name in recipe.policy_sources:
+        ledger.of(name).policies.register_initial("none")
+    answers = {"agent": "Which item?", "user": TOO_LONG}
+    models = {
+        name: Model(ScriptedEngine(TOKENIZER, lambda *_, answer=answer: answer), Renderer(TOKENIZER))
+        for name, answer in answers.items()
+    }
+    recorder, presence = Recorder(ledger.run_dir, "worker"), Presence(ledger.modules, "worker", interval_seconds=0.0)
+    worker = RolloutWorker(recipe, ledger, models, make_pool(recipe.env), recorder, presence)
+    ledger.groups.admit(RolloutPlan(task=TASK, num_rollouts=1, max_turns=4))
+    assert await worker.run_queued() == 1
+    assert status_counts(ledger) == {status: 1}

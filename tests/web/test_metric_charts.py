@@ -4,8 +4,8 @@ import pytest
 
 from quartet.errors import ConfigError
 from quartet.report.comparison.intervals import wilson
+from quartet.telemetry.metric_names import recorded_metrics
 from quartet.telemetry.record import Recorder
-from quartet.telemetry.recorded import recorded_metrics
 from quartet.web.app import build_app
 from quartet.web.charts import CHARTS, chart_of
 from tests.web.conftest import SCRIPT, ask, make_run

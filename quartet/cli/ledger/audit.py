@@ -18,9 +18,9 @@ def audit(run: Path, as_json: bool) -> None:
     Exits with 1 if a promise is broken.
     """
     from quartet.errors import ConfigError
-    from quartet.recipe.file import read_resolved
+    from quartet.recipe.file import CONFIG, read_resolved
     from quartet.report.audit import audit as audit_run
-    from quartet.run.run_dir import CONFIG, RunLock
+    from quartet.run.run_dir import RunLock
     from quartet.terminal.progress import Watched
 
     if not read_resolved(run / CONFIG).runtime.receipts:

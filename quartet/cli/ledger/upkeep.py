@@ -19,11 +19,10 @@ def upgrade(run: Path, as_json: bool) -> None:
     This cannot be undone: older versions of Quartet cannot open the run afterwards.
     """
     from quartet.ledger import Ledger
-    from quartet.ledger.database import find_database
     from quartet.ledger.schema import SCHEMA_VERSION
     from quartet.run.run_dir import RunLock
 
-    find_database(run).check()
+    _require_ledger(run)
     with RunLock(run):
         Ledger.open(run, upgrade=True).close()
     version = {"run": str(run), "schema_version": SCHEMA_VERSION}
@@ -40,11 +39,19 @@ def gc(run: Path, as_json: bool) -> None:
     reused.
     """
     from quartet.ledger import Ledger
-    from quartet.ledger.database import find_database
     from quartet.run.run_dir import RunLock
     from quartet.terminal.progress import Watched
 
-    find_database(run).check()  # before the lock: its file would mark a foreign folder as a run
+    _require_ledger(run)
     with RunLock(run), closing(Ledger.open(run)) as ledger, Watched("blobs deleted", quiet=as_json) as watched:
         deleted = ledger.disk.collect_garbage(watched)
     say(json.dumps({"deleted": deleted}) if as_json else f"{deleted} blobs deleted")
+
+
+def _require_ledger(run: Path) -> None:
+    """Raise `LedgerError` if the folder has no ledger. Call it before the lock, whose file would mark a foreign folder
+    as a run; `Ledger.open` verifies the content."""
+    from quartet.ledger.database import view_database
+
+    with closing(view_database(run)) as database:
+        database.check()

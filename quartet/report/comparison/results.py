@@ -9,12 +9,11 @@ from quartet.config import Recipe
 from quartet.ledger import Ledger
 from quartet.ledger.results import success_rate, total
 from quartet.manager.evaluation import DURING
-from quartet.recipe.file import flatten, read_resolved
+from quartet.recipe.file import CONFIG, flatten, read_resolved
 from quartet.recipe.parts import with_parts
 from quartet.report.costs import cost_until, evaluation_times, training_began
 from quartet.report.learning_curve import Reached, first_at, held_out_success, learning_curve
 from quartet.report.summary import after_tag
-from quartet.run.run_dir import CONFIG
 
 NOT_THE_METHOD = ("name", "seed", "runtime", "disk", "ledger", "sft")
 """Settings in which runs of one group may differ."""

@@ -7,11 +7,10 @@ from msgspec import Struct
 
 from quartet.ledger import Ledger
 from quartet.recipe.description import ChangedSetting, settings_set
-from quartet.recipe.file import read_with_plugins
+from quartet.recipe.file import CONFIG, read_with_plugins
 from quartet.report.comparison.results import RunResult, read_result
 from quartet.report.costs import training_began
 from quartet.report.summary import build_summary, summary_of_training
-from quartet.run.run_dir import CONFIG
 from quartet.telemetry.series import Point, read_series
 
 SERIES = (

@@ -14,7 +14,7 @@ from msgspec import Struct
 from quartet import __version__
 from quartet.errors import QuartetError, SetupError
 from quartet.free_port import free_port
-from quartet.run.run_dir import CONFIG
+from quartet.recipe.file import CONFIG
 from quartet.runtime.placement import Placed
 from quartet.runtime.start_process import StartedHere
 from quartet.runtime.start_ranks import Meeting, start_ranks

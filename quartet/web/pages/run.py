@@ -9,12 +9,11 @@ from starlette.routing import Route
 
 from quartet.errors import ConfigError, RecordsError
 from quartet.ledger.results import FamilyResult
-from quartet.recipe.file import changed_settings, flatten
+from quartet.recipe.file import CONFIG, changed_settings, flatten
 from quartet.report import labels
 from quartet.report.held_out import HeldOutResult, held_out_results, newest_success
-from quartet.run.run_dir import CONFIG
+from quartet.telemetry.metric_names import recorded_metrics
 from quartet.telemetry.metrics import Metric, described
-from quartet.telemetry.recorded import recorded_metrics
 from quartet.telemetry.series import Axis, run_extent
 from quartet.web.charts import CHARTS, Chart, chart_of
 from quartet.web.curves import curves_of

@@ -5,7 +5,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from quartet.report.opening import opening_window
+from quartet.report.default_window import default_window
 from quartet.telemetry.activities import ACTIVITIES, WAIT
 from quartet.telemetry.slices import run_extent
 from quartet.web.numbers import read_seconds
@@ -31,7 +31,7 @@ def show_timeline(request: Request) -> Response:
         run=run,
         page="timeline",
         extent=run_extent(run.run_dir),
-        opening=opening_window(run.run_dir, DEFAULT_SECONDS),
+        opening=default_window(run.run_dir, DEFAULT_SECONDS),
         running=run.running,
         activities=list(ACTIVITIES.values()),
         wait=WAIT,

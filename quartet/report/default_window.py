@@ -12,7 +12,7 @@ from quartet.telemetry.spans import Span, decode_spans
 TRAINER, TRAIN_STEP = "trainer", "train_step"
 
 
-def opening_window(run_dir: Path, seconds: float) -> tuple[float, float] | None:
+def default_window(run_dir: Path, seconds: float) -> tuple[float, float] | None:
     """Return the start (Unix seconds) and length (seconds) of the window; None if nothing was recorded.
 
     The window ends with the last train step, or with the run if it has no train step. It is shorter than `seconds` if

@@ -5,7 +5,7 @@ from pathlib import Path
 from quartet.telemetry.slices import slice_name, slot_of
 
 
-class SliceFiles:
+class SliceWriter:
     """Slices (files by time) of one folder. A line is written to the slice of its time; times must not decrease."""
 
     def __init__(self, folder: Path, seconds: int) -> None:
