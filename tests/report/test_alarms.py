@@ -105,7 +105,7 @@ def test_a_healthy_run_has_none(healthy):
             {"events": [Event(time=0.0, kind="evaluation_uncounted", fields={"tag": "during/1", "warning": "x"})]},
             "evaluation_uncounted",
         ),
-        ({"train_steps": [{"entropy_nats": 0.001}]}, "entropy"),
+        ({"train_steps": [{"entropy_nats": 0.001}] * 5}, "entropy"),
         ({"train_steps": [{"effective_sample_fraction": 0.4, "importance_max": 5.0}] * 5}, "effective_samples"),
         ({"train_steps": [{"effective_sample_fraction": 0.9, "importance_max": 1e3}] * 5}, "importance_tail"),
         ({"train_steps": [{"clip_fraction": 0.4}] * 5}, "clipped"),
@@ -121,6 +121,12 @@ def test_a_healthy_run_has_none(healthy):
 )
 def test_each_fault_raises_one_alarm(healthy, changed, kind):
     assert rung(structs.replace(healthy, **changed)) == [kind]
+
+
+def test_one_train_step_on_easy_tasks_does_not_show_that_a_policy_hardly_explores(healthy):
+    steps = [{"entropy_nats": 0.0001}] + [{"entropy_nats": 0.1}] * 4
+    assert rung(structs.replace(healthy, train_steps=steps)) == []
+    assert rung(structs.replace(healthy, train_steps=steps[:1] * 4)) == []
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
 """Alarms about learning metrics and disk space that are out of bounds."""
 
 from collections.abc import Iterator
+from statistics import fmean
 
 from quartet.report.alarms.facts import Alarm, Facts
 
 LARGEST_GAP_NATS, LOWEST_ENTROPY_NATS = 0.05, 0.01
 LARGEST_MASKED_SHARE, FEWEST_TRAIN_STEPS = 0.1, 5
 """Largest share of masked tokens (of all tokens, of the successes' or of the failures') without an alarm, and the
-minimum number of train steps over which it is computed."""
+minimum number of train steps over which this share and the mean entropy are computed."""
 _MASKED = ("masked_share", "masked_success_share", "masked_failure_share")
 
 
@@ -15,8 +16,7 @@ def numerics(facts: Facts) -> Iterator[Alarm]:
     """Report that engine and trainer compute different log-probs, or that the policy hardly explores."""
     # `gap_k1_nats` cannot be used: it includes the policy's change between sampling and training, over up to
     # `admission.max_lag` train steps.
-    newest = facts.train_steps[0] if facts.train_steps else {}
-    gap, entropy = facts.canary_gap_nats, newest.get("entropy_nats")
+    gap, entropies = facts.canary_gap_nats, [s["entropy_nats"] for s in facts.train_steps if "entropy_nats" in s]
     if gap is not None and gap > LARGEST_GAP_NATS:
         precise = facts.recipe.engine.dtype == "float32"
         yield Alarm(
@@ -26,7 +26,8 @@ def numerics(facts: Facts) -> Iterator[Alarm]:
             if precise
             else "set engine.dtype = 'float32'; the setting may be changed at --resume",
         )
-    if entropy is not None and entropy < LOWEST_ENTROPY_NATS:
+    # Over several steps, since one batch of easy tasks has little entropy.
+    if len(entropies) >= FEWEST_TRAIN_STEPS and (entropy := fmean(entropies)) < LOWEST_ENTROPY_NATS:
         yield Alarm(
             kind="entropy",
             what=f"the policy hardly explores: {entropy:.4f} nats per token",
