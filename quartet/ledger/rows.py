@@ -132,6 +132,8 @@ class SinceCommit(Struct, frozen=True, kw_only=True):
     solved: int
     """Number of dropped groups in which all countable members succeeded, without guidance and from the task's own
     beginning."""
+    overtaken: int
+    """Number of groups without a verdict that were admitted before the first of the judged groups closed."""
     resumed: bool
     """True if the run was resumed after its newest train step: the counts begin there."""
 

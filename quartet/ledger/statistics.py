@@ -87,8 +87,22 @@ class Statistics:
                 verdicts=dict(Counter(connection.execute(verdicts).scalars())),
                 statuses=dict(Counter(connection.execute(ended).scalars())),
                 solved=_solved_without_help(connection, policy, since),
+                overtaken=_overtaken(connection, policy, since),
                 resumed=began_at > committed_at > 0,
             )
+
+
+def _overtaken(connection: Connection, policy: str, since: float) -> int:
+    """Return the number of unjudged groups that had been admitted when the first group after `since` (seconds)
+    closed."""
+    mine = (IS_TRAINING, groups.c.policy == policy)
+    first = sa.select(sa.func.min(groups.c.closed_at)).where(
+        *mine, groups.c.state.in_(JUDGED), groups.c.closed_at > since
+    )
+    waiting = sa.select(sa.func.count()).where(
+        *mine, groups.c.state.in_([GroupState.OPEN, GroupState.CLOSED]), groups.c.created_at < first.scalar_subquery()
+    )
+    return connection.execute(waiting).scalar_one()
 
 
 def _solved_without_help(connection: Connection, policy: str, since: float) -> int:

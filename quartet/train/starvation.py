@@ -11,8 +11,8 @@ STARVED = "starved: "
 SOLVED = "solved: "
 """Prefix of the stop reason of a run in which no rollout failed any more, so that nothing was left to train on."""
 LEAST_SOLVED_GROUPS = 16
-"""Minimum number of dropped groups that show that a policy has learned its tasks. Fewer may be those of one easy family
-while the rollouts of others hang."""
+"""Minimum number of dropped groups that show that a policy has learned its tasks. Fewer may be those of one easy
+family."""
 
 
 def reason_without_batch(ledger: Ledger, waited_for: str) -> str:
@@ -21,13 +21,13 @@ def reason_without_batch(ledger: Ledger, waited_for: str) -> str:
 
     If many groups were dropped, all of them for equal rewards and none with a failure, the policy has learned its
     tasks: a good end, with the evaluation after training. A rollout that ended for another reason than the policy's, or
-    had help (guidance, a task that an expert began), an engine that has not the newest policy, or a further trained
-    policy leaves this open: the run starves.
+    had help (guidance, a task that an expert began), a group that hangs while others end, an engine that has not the
+    newest policy, or a further trained policy leaves this open: the run starves.
     """
     since = ledger.statistics.since_last_commit()
     reasons = {*since.verdicts} - {""}
     countable = all(Status(status).countable for status in since.statuses)
-    settled = countable and not ledger.policies.versions_behind() and len(ledger.trained) == 1
+    settled = countable and not since.overtaken and not ledger.policies.versions_behind() and len(ledger.trained) == 1
     only_solved = since.solved == since.verdicts.get(EQUAL_REWARDS) and reasons == {EQUAL_REWARDS}
     if settled and only_solved and since.solved >= LEAST_SOLVED_GROUPS:
         ended = f"training rollouts ended: {_counts(since.statuses)}"
@@ -57,7 +57,7 @@ def _since(ledger: Ledger, counts: SinceCommit) -> str:
     step = ledger.batches.train_step()
     if counts.resumed:
         return f"since the resume after train step {step}"
-    return f"since train step {step}" if step else "since the start"
+    return f"since train step {step}" if step else "since training began"
 
 
 def _counts(counted: dict[str, int]) -> str:

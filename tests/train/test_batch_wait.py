@@ -91,10 +91,10 @@ def test_a_run_ends_as_solved_only_if_many_groups_were_dropped_and_none_has_a_fa
         run.drop([])
     reason = reason_without_batch(run.ledger, "no batch")
     if failed or without_result or solved < LEAST_SOLVED_GROUPS:
-        assert reason.startswith("starved: no batch; since the start;")
+        assert reason.startswith("starved: no batch; since training began;")
     else:
         assert reason == (
-            "solved: all rollouts succeeded in the 16 groups dropped since the start; no batch; "
+            "solved: all rollouts succeeded in the 16 groups dropped since training began; no batch; "
             "training rollouts ended: 48 completed"
         )
 
@@ -118,6 +118,24 @@ def test_guided_rollouts_do_not_end_a_run_as_solved(tmp_path: Path, recipe: Reci
         run.drop(equal_group(1.0))
     run.drop([*equal_group(1.0), *equal_group(1.0)], more=[Root(guided=True)] * 3)
     assert reason_without_batch(run.ledger, "no batch").startswith("starved: no batch")
+
+
+def test_a_group_that_hangs_while_others_end_leaves_open_whether_a_run_is_solved(
+    tmp_path: Path, recipe: RecipeBuilder
+) -> None:
+    run = Run(tmp_path / "run", recipe(train=TRAIN))
+    run.ledger.enter_phase("training")
+    plan = RolloutPlan(task=group(10)[0].task, num_rollouts=1, max_turns=3)
+    hung = run.ledger.groups.admit(plan)
+    run.ledger.rollouts.claim("worker", 1, 60)
+    for _ in range(LEAST_SOLVED_GROUPS):
+        run.drop(equal_group(1.0))
+    assert reason_without_batch(run.ledger, "no batch").startswith("starved: no batch")
+    run.ledger.groups.close(hung)
+    run.ledger.groups.drop(hung, "equal_rewards")
+    assert run.ledger.statistics.since_last_commit().overtaken == 0
+    run.ledger.groups.admit(plan)  # under way, as rollouts are at the end of any run
+    assert run.ledger.statistics.since_last_commit().overtaken == 0
 
 
 def test_a_resumed_run_counts_no_group_from_before_its_resume(tmp_path: Path, recipe: RecipeBuilder) -> None:
