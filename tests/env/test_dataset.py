@@ -374,6 +374,27 @@ async def test_a_sum_of_weighted_rewards_that_is_rounded_is_a_success(tmp_path):
     assert result.info == {"success": True} and result.reward == 1.0
 
 
+@pytest.mark.slow
+async def test_rewards_of_the_same_name_or_module_have_components_of_their_own(tmp_path, monkeypatch):
+    for module in ("mathematics", "style"):
+        (tmp_path / f"{module}.py").write_text("def compute_score(solution_str):\n    return 1.0\n")
+    parts = "from quartet.env.rewards.base import Reward\n" + "".join(
+        f"class {name}(Reward):\n    def score(self, case):\n        return 1.0\n" for name in ("Short", "Polite")
+    )
+    (tmp_path / "manners.py").write_text(parts)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    names = ["mathematics:compute_score", "style:compute_score", "manners:Short", "manners:Polite"]
+    pool = make_pool(recipe(as_jsonl(tmp_path), reward=names).env)
+    try:
+        session = await pool.acquire()
+        await begin(session, 0)
+        result = await session.step("1")
+    finally:
+        await pool.close()
+    assert result.rewards == dict.fromkeys([*names[:2], "Short", "Polite"], 1.0)
+
+
 async def begin(session: Env, seed: int):
     observation = await session.reset(task(seed))
     return observation, str(int(observation.messages[0].content.split()[0]) + 1)

@@ -130,7 +130,7 @@ async def test_a_process_that_ended_is_started_again(tmp_path):
 
 async def test_a_part_of_another_module_and_a_wrong_number_of_values():
     async with scorer("Length") as one:
-        assert await one.score(case("four")) == {"reward_functions": 4.0}
+        assert await one.score(case("four")) == {"Length": 4.0}
     async with scorer("too_few") as one:
         with pytest.raises(RewardError, match="returned 0 values for 1 responses"):
             await one.score(case("4"))

@@ -18,7 +18,7 @@ from quartet.env.dataset.prompt import DEFAULT, Prompts
 from quartet.env.dataset.rows import FIRST_HELD_OUT_SEED, Row, Rows, drawn, read_rows
 from quartet.env.dataset.session import DatasetPool, DatasetSession
 from quartet.env.earlier_turns import require_earlier_turns
-from quartet.env.scoring.scorer import Scorer
+from quartet.env.scoring.scorer import scorers
 from quartet.errors import ConfigError, nearest
 from quartet.registry import find, names, own_settings
 from quartet.shipped import recipes_folder
@@ -101,8 +101,8 @@ class Dataset(Environment):
         return sorted(self._rows)
 
     def load_code(self) -> None:
-        for choice in self.settings.reward:
-            asyncio.run(Scorer(choice).check())
+        for scorer in scorers(self.settings.reward):
+            asyncio.run(scorer.check())
 
     def num_train_tasks(self, family_name: str) -> int:
         return min(len(self._rows[family_name].training), FIRST_HELD_OUT_SEED)
@@ -111,14 +111,13 @@ class Dataset(Environment):
         return self.settings.tries
 
     def pool(self, env: config.Env) -> EnvPool:
-        prompts = self._prompts()
-        scorers = [Scorer(choice) for choice in self.settings.reward]
+        prompts, own_scorers = self._prompts(), scorers(self.settings.reward)
 
         def session() -> Env:
             answers = DatasetSession(
                 self.row,
                 prompts,
-                scorers,
+                own_scorers,
                 answer=self.settings.answer,
                 success_reward=self.settings.success_reward,
                 tries=self.settings.tries,
@@ -126,7 +125,7 @@ class Dataset(Environment):
             )
             return self.around(env, answers)
 
-        return DatasetPool(session, env.sessions, scorers)
+        return DatasetPool(session, env.sessions, own_scorers)
 
     def around(self, env: config.Env, answers: DatasetSession) -> Env:
         """Return the session of the environment, given the one that shows rows and scores answers."""

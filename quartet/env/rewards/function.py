@@ -33,6 +33,7 @@ class Function(Reward):
     def __init__(self, settings: Any, function: Callable[..., Any] | None = None) -> None:
         super().__init__(settings)
         self._function: Callable[..., Any] = function or load_class(self.path, "reward")
+        self.label = getattr(self._function, "__name__", "reward")
         self._fixed: dict[str, Any] = settings.model_extra or {}
         self._parameters = inspect.signature(self._function).parameters
         self._refuse_unread_settings()
@@ -66,10 +67,6 @@ class Function(Reward):
                 f"no module {module!r} with the reward function {function!r}" if cls.path else "no reward function",
                 f"write module:function; {PLACE_OF_MODULES}",
             )
-
-    @property
-    def label(self) -> str:
-        return getattr(self._function, "__name__", "reward")
 
     def score(self, case: Case) -> Any:
         return self._function(**self._arguments(_named(case)))

@@ -21,12 +21,14 @@ class _Call(NamedTuple):
 class Scorer:
     """The child processes of one reward. A process that hangs or ends is replaced at the next case."""
 
-    def __init__(self, choice: RewardChoice, *, confined: bool = False) -> None:
-        """Describe the processes; confined ones run under Bubblewrap."""
+    def __init__(self, choice: RewardChoice, *, label: str = "", confined: bool = False) -> None:
+        """Describe the processes; confined ones run under Bubblewrap. `label` is the component's name if the reward is
+        a single number; by default the reward's name without its module."""
         part = find("reward", choice.name)
         self.name, self._weight = choice.name, choice.weight
         self._setup = Setup(
             path=part.path if issubclass(part, Function) else f"{part.__module__}:{part.__qualname__}",
+            label=label or _short(choice),
             settings=own_settings(choice).model_dump(mode="json"),
             timeout_seconds=choice.timeout_seconds,
             max_memory_megabytes=choice.max_memory_megabytes,
@@ -77,6 +79,20 @@ class Scorer:
             while len(calls) < self._calls_at_once and not self._calls.empty():
                 calls.append(self._calls.get_nowait())
             await _answer([call for call in calls if not call.score.done()], process)
+
+
+def scorers(choices: Sequence[RewardChoice]) -> list[Scorer]:
+    """Describe the processes of several rewards. Those with the same name in different modules, such as `compute_score`
+    of verl, are labelled with their modules, since the names of components are unique."""
+    names = [_short(choice) for choice in choices]
+    return [
+        Scorer(choice, label=name if names.count(name) == 1 else choice.name)
+        for choice, name in zip(choices, names, strict=True)
+    ]
+
+
+def _short(choice: RewardChoice) -> str:
+    return choice.name.rpartition(":")[2]
 
 
 async def _answer(calls: Sequence[_Call], process: RewardProcess) -> None:
