@@ -72,7 +72,7 @@ class Dataset(Environment):
     @classmethod
     def check(cls, settings: Any, recipe: Recipe) -> None:
         credit: Any = find("credit", recipe.credit.name)
-        if not settings.reward and credit.reads_rewards(own_settings(recipe.credit)):
+        if not cls.has_reward(settings) and credit.reads_rewards(own_settings(recipe.credit)):
             raise ConfigError(
                 "env.reward is missing, so every response would be worth the same",
                 f"name one of {', '.join(names('reward'))}, or module:function",
@@ -95,6 +95,11 @@ class Dataset(Environment):
             raise ConfigError(
                 f"env.tries = {settings.tries}, but rollout.max_turns = {recipe.rollout.max_turns}", "raise the latter"
             )
+
+    @classmethod
+    def has_reward(cls, settings: Any) -> bool:
+        """Return whether responses are scored."""
+        return bool(settings.reward)
 
     def families(self) -> list[str]:
         self._prompts()  # a template that cannot be filled is an error before a run starts
