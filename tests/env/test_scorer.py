@@ -95,6 +95,13 @@ async def test_an_exception_of_a_batch_is_an_error_of_the_cases_that_cause_it_on
     assert [*scores[:2], scores[3]] == [{"raises_in_company": float(number)} for number in (1, 2, 3)]
 
 
+async def test_a_value_of_a_batch_that_no_float_can_hold_is_an_error_of_its_case():
+    async with scorer("pairs") as one:
+        scores = await asyncio.gather(*(one.score(case(text)) for text in ("pair", "4")), return_exceptions=True)
+    assert isinstance(scores[0], RewardError) and "a Tensor with 2 elements cannot be converted" in str(scores[0])
+    assert scores[1] == {"pairs": 1.0}
+
+
 async def test_after_a_failed_batch_cases_that_nobody_waits_for_are_not_scored(tmp_path):
     record = tmp_path / "record"
     record.touch()
