@@ -240,6 +240,7 @@ def test_equal_rows_are_on_the_same_side_in_any_order(tmp_path):
         ("[1, 2]\n", "row 1 is not an object"),
         ('{"a": 1}\n', "1 rows for training and 0 for evaluation|0 rows for training and 1 for evaluation"),
         ("", "0 rows for training"),
+        ('{"a": 1}\n{"a": 1, "b": [100000000000000000000]}\n', "row 2 has an integer of .* 'b'(.|\n)*write it as text"),
     ],
 )
 def test_a_file_without_rows_is_an_error_with_its_line(text, message, tmp_path):
