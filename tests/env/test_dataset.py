@@ -268,6 +268,13 @@ def test_tasks_are_rows_and_every_training_row_has_a_seed(tmp_path):
         data.row(task(0, "row"))
 
 
+def test_more_training_rows_than_seeds_are_refused_and_not_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr("quartet.env.environment.dataset.FIRST_HELD_OUT_SEED", 40)
+    with pytest.raises(ConfigError, match=r"'rows' has 5\d rows for training, but only 40 can be drawn"):
+        dataset(as_jsonl(tmp_path)).families()
+    assert dataset(as_jsonl(tmp_path), family_column="level", held_out_share=0.3).families() == ["even", "odd"]
+
+
 def test_a_column_names_families(tmp_path):
     data = dataset(as_jsonl(tmp_path), family_column="level", held_out_share=0.3)
     assert data.families() == ["even", "odd"]

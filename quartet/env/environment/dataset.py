@@ -110,7 +110,7 @@ class Dataset(Environment):
             asyncio.run(scorer.check())
 
     def num_train_tasks(self, family_name: str) -> int:
-        return min(len(self._rows[family_name].training), FIRST_HELD_OUT_SEED)
+        return len(self._rows[family_name].training)
 
     def max_turns(self, family_name: str) -> int:
         return self.settings.tries
@@ -151,7 +151,19 @@ class Dataset(Environment):
 
     @cached_property
     def _rows(self) -> dict[str, Rows]:
-        """The rows of each family. Families without a row to train on or to evaluate are an error."""
+        """The rows of each family. It is an error if a family has no row to train on or to evaluate, or more training
+        rows than seeds."""
+        families = self._families_of_rows()
+        for family, rows in families.items():
+            if len(rows.training) > FIRST_HELD_OUT_SEED:
+                raise ConfigError(
+                    f"the family {family!r} has {len(rows.training):,} rows for training, but only "
+                    f"{FIRST_HELD_OUT_SEED:,} can be drawn",
+                    "give env.data fewer rows, or divide them into families with env.family_column",
+                )
+        return families
+
+    def _families_of_rows(self) -> dict[str, Rows]:
         settings = self.settings
         held_out = Path(settings.held_out) if settings.held_out else None
         rows = read_rows(Path(settings.data), held_out, settings.held_out_share)
