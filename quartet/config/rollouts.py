@@ -55,8 +55,8 @@ class Env(Choice):
     reset_timeout_seconds: PositiveFloat | None = None
     """Timeout of a reset; by default that of a step."""
     start_timeout_seconds: PositiveFloat = 120.0
-    """Timeout of making a session, for example of starting a browser. Hosts make sessions before they are needed, so a
-    reset seldom waits for one."""
+    """Timeout of making a session, for example of starting a browser or loading a reward. Hosts make sessions before
+    they are needed, so a reset seldom waits for one."""
 
     @property
     def variant(self) -> str:

@@ -107,6 +107,16 @@ def too_few(responses: list[str]) -> list[float]:
     return []
 
 
+class LoadsLong(Reward):
+    """A part that loads for longer than its time."""
+
+    def __init__(self, settings: Any) -> None:
+        time.sleep(1000)
+
+    def score(self, case: Case) -> float:
+        return 1.0
+
+
 class Forgets(Reward):
     """A part that returns no scores for a response `forget`."""
 

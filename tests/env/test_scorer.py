@@ -13,11 +13,12 @@ from typing import Any
 import psutil
 import pytest
 
-from quartet.config import Reward
+from quartet.config import Env, Reward
+from quartet.env import make_environment, make_pool
 from quartet.env.rewards.base import Case
 from quartet.env.scoring.limited import limited
 from quartet.env.scoring.scorer import Scorer
-from quartet.errors import ConfigError, RewardError
+from quartet.errors import ConfigError, RewardError, SetupError
 from quartet.types import Message
 from tests.waiting import until
 
@@ -176,6 +177,18 @@ async def test_a_reward_that_cannot_be_loaded_is_an_error_of_the_recipe_or_of_th
     with pytest.raises(error, match=message):
         async with scorer(function):
             pass
+
+
+async def test_the_limit_for_loading_a_reward_is_that_of_the_start_and_named(tmp_path):
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"prompt": "{number}"}}\n' for number in range(60)))
+    own = {"data": str(tmp_path / "rows.jsonl"), "reward": "reward_functions:LoadsLong"}
+    env = Env.model_validate({"name": "dataset", "start_timeout_seconds": 0.5} | own)
+    pool = make_pool(env)
+    with pytest.raises(SetupError, match=r"did not end within 0\.5 s.*\n.*raise env\.start_timeout_seconds"):
+        await pool.acquire()
+    await pool.close()
+    with pytest.raises(SetupError, match=r"did not end within 0\.5 s"):
+        await asyncio.to_thread(make_environment(env).load_code, env)
 
 
 KILLED = """

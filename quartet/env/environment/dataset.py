@@ -105,8 +105,8 @@ class Dataset(Environment):
         self._prompts()  # a template that cannot be filled is an error before a run starts
         return sorted(self._rows)
 
-    def load_code(self) -> None:
-        for scorer in scorers(self.settings.reward):
+    def load_code(self, env: config.Env) -> None:
+        for scorer in scorers(self.settings.reward, env.start_timeout_seconds):
             asyncio.run(scorer.check())
 
     def num_train_tasks(self, family_name: str) -> int:
@@ -116,7 +116,7 @@ class Dataset(Environment):
         return self.settings.tries
 
     def pool(self, env: config.Env) -> EnvPool:
-        prompts, own_scorers = self._prompts(), scorers(self.settings.reward)
+        prompts, own_scorers = self._prompts(), scorers(self.settings.reward, env.start_timeout_seconds)
 
         def session() -> Env:
             answers = DatasetSession(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from quartet.config import Reward as RewardChoice
+from quartet.env.deadlines import START_SECONDS
 from quartet.env.rewards.base import Case, Score, failed
 from quartet.env.rewards.function import Function
 from quartet.env.scoring.child import Setup
@@ -21,9 +22,19 @@ class _Call(NamedTuple):
 class Scorer:
     """The child processes of one reward. A process that hangs or ends is replaced at the next case."""
 
-    def __init__(self, choice: RewardChoice, *, label: str = "", confined: bool = False) -> None:
-        """Describe the processes; confined ones run under Bubblewrap. `label` is the component's name if the reward is
-        a single number; by default the reward's name without its module."""
+    def __init__(
+        self,
+        choice: RewardChoice,
+        *,
+        label: str = "",
+        start_seconds: float = START_SECONDS,
+        confined: bool = False,
+    ) -> None:
+        """Describe the processes; confined ones run under Bubblewrap.
+
+        `label` is the component's name if the reward is a single number; by default the reward's name without its
+        module. `start_seconds` is the limit for loading the reward.
+        """
         part = find("reward", choice.name)
         self.name, self._weight = choice.name, choice.weight
         self._setup = Setup(
@@ -34,7 +45,9 @@ class Scorer:
             max_memory_megabytes=choice.max_memory_megabytes,
         )
         self._calls: asyncio.Queue[_Call] = asyncio.Queue()
-        self._processes = [RewardProcess(self._setup, confined=confined) for _ in range(choice.processes)]
+        self._processes = [
+            RewardProcess(self._setup, start_seconds=start_seconds, confined=confined) for _ in range(choice.processes)
+        ]
         self._at_work: list[asyncio.Task[None]] = []
         self._calls_at_once = 1
         self._starting = asyncio.Lock()
@@ -81,12 +94,12 @@ class Scorer:
             await _answer([call for call in calls if not call.score.done()], process)
 
 
-def scorers(choices: Sequence[RewardChoice]) -> list[Scorer]:
+def scorers(choices: Sequence[RewardChoice], start_seconds: float) -> list[Scorer]:
     """Describe the processes of several rewards. Those with the same name in different modules, such as `compute_score`
     of verl, are labelled with their modules, since the names of components are unique."""
     names = [_short(choice) for choice in choices]
     return [
-        Scorer(choice, label=name if names.count(name) == 1 else choice.name)
+        Scorer(choice, label=name if names.count(name) == 1 else choice.name, start_seconds=start_seconds)
         for choice, name in zip(choices, names, strict=True)
     ]
 
