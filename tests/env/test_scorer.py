@@ -268,6 +268,36 @@ def test_output_of_a_limited_computation_is_no_error_where_the_log_is_a_file(tmp
     assert (tmp_path / "log").read_text() == "0.5\n"
 
 
+WITHIN = """
+import asyncio
+from quartet.config import Reward
+from quartet.env.child_streams import limit_memory
+from quartet.env.rewards.base import Case
+from quartet.env.scoring.scorer import Scorer
+from quartet.types import Message
+
+async def main():
+    scorer = Scorer(Reward(name="reward_functions:misbehaving", max_memory_megabytes=1000))
+    await scorer.start()
+    for response in ("4", "allocate"):
+        case = Case(row={"solution": "4"}, prompt=[Message("user", "")], response=response, answer="")
+        try:
+            print(await scorer.score(case))
+        except Exception as error:
+            print(error)
+    await scorer.close()
+
+limit_memory(400)
+asyncio.run(main())
+"""
+
+
+def test_a_reward_of_a_process_with_less_memory_has_the_limit_of_that_process():
+    run = subprocess.run([sys.executable, "-c", WITHIN], capture_output=True, text=True, check=True)
+    assert "{'right': 1.0, 'bonus': 0.0}\n" in run.stdout
+    assert "needed more than 400 MB, the limit of the process that started it" in run.stdout
+
+
 OUTLIVED = """
 import os, time
 from quartet.env.scoring.limited import limited
