@@ -30,6 +30,8 @@ PLACE_OF_MODULES = "the module is installed, on PYTHONPATH, or in the current fo
 """Places where a module is found."""
 registered: dict[tuple[str, str], type[Part]] = {}
 """Parts of plugins, by kind and name."""
+imported_plugins: dict[str, None] = {}
+"""Modules that `import_plugins` has imported, in order."""
 _found: dict[tuple[str, str], type[Part]] = {}
 """Parts that `find` returned, by kind and by name or `module:Class`."""
 
@@ -58,6 +60,7 @@ def import_plugins(modules: Sequence[str]) -> None:
             raise ConfigError(f"plugins: {name!r} is no module", "write its dotted name, without a path and `.py`")
         try:
             import_module(name)
+            imported_plugins[name] = None
         except ImportError as error:
             raise ConfigError(
                 f"plugins: {name!r} cannot be imported: {error}", "install it in this environment"

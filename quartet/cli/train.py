@@ -177,7 +177,7 @@ def _load_code(recipe: Recipe) -> None:
     from quartet.env import make_environment
 
     try:
-        make_environment(recipe.env).load_code()
+        make_environment(recipe.env).load_code(recipe.env)
     except SetupError as error:
         _note_lack(error.what, error.advice)
 

@@ -49,14 +49,15 @@ class Env(Choice):
     """Take a picture of each observation, if the environment can, and keep it in the trajectory."""
     session_memory_megabytes: Annotated[int, Field(ge=0)] = 0
     """Run each session in a child process of its own with at most this memory, so that code that hangs, leaks, forks or
-    crashes costs its own episode only. 0 runs the sessions in the environment host's process. Needs Linux."""
+    crashes costs its own episode only. Each process of a reward then has at most this memory too. 0 runs the sessions
+    in the environment host's process. Needs Linux."""
     step_timeout_seconds: PositiveFloat = 20.0
     """Timeout of a step. After it the rollout ends as `error_env`, and its session is discarded."""
     reset_timeout_seconds: PositiveFloat | None = None
     """Timeout of a reset; by default that of a step."""
     start_timeout_seconds: PositiveFloat = 120.0
-    """Timeout of making a session, for example of starting a browser. Hosts make sessions before they are needed, so a
-    reset seldom waits for one."""
+    """Timeout of making a session, for example of starting a browser or loading a reward. Hosts make sessions before
+    they are needed, so a reset seldom waits for one."""
 
     @property
     def variant(self) -> str:

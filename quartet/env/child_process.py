@@ -8,7 +8,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 
-from quartet.env.child_streams import HEADER, OUT_OF_MEMORY
+from quartet.env.child_streams import HEADER, OUT_OF_MEMORY, lowered
 from quartet.env.confinement import confined_module
 
 BUBBLEWRAP_ID = "1"
@@ -84,7 +84,9 @@ class ChildProcess:
         if status is None:
             return "disturbed the protocol of its process, which was killed"
         if status == OUT_OF_MEMORY:
-            return f"needed more than {self._max_memory_megabytes} MB"
+            limit = lowered(self._max_memory_megabytes)
+            inherited = ", the limit of the process that started it" if limit < self._max_memory_megabytes else ""
+            return f"needed more than {limit} MB{inherited}"
         if status < 0:
             return f"was ended by {signal.Signals(-status).name}"
         return f"ended its process with exit status {status}"

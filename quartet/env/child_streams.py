@@ -32,8 +32,15 @@ def write_frame(stream: BinaryIO, data: bytes) -> None:
 
 
 def limit_memory(megabytes: int) -> None:
-    """Limit the data of this process, and of each process that it starts, in MiB."""
-    resource.setrlimit(resource.RLIMIT_DATA, (megabytes << 20, megabytes << 20))
+    """Limit the data of this process, and of each process that it starts, in MiB. A lower limit stays."""
+    limit = lowered(megabytes) << 20
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+def lowered(megabytes: int) -> int:
+    """Return a limit of memory in MiB, or the limit of this process if that is lower: only root could raise it."""
+    own = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    return megabytes if own == resource.RLIM_INFINITY else min(megabytes, own >> 20)
 
 
 def converse(run: Callable[[BinaryIO, BinaryIO], None]) -> None:

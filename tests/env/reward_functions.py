@@ -81,6 +81,17 @@ def raises_in_company(completions: list[str]) -> list[float]:
     return [float(text) for text in completions]
 
 
+class Pair:
+    """Value like a tensor of two elements."""
+
+    def __float__(self) -> float:
+        raise RuntimeError("a Tensor with 2 elements cannot be converted to Scalar")
+
+
+def pairs(responses: list[str]) -> list[Any]:
+    return [Pair() if text == "pair" else 1.0 for text in responses]
+
+
 def verl_dict(solution_str: str, ground_truth: str) -> dict[str, Any]:
     """Reward function of verl that returns its reward with further values, as its `math_dapo` does."""
     right = solution_str == ground_truth
@@ -94,6 +105,16 @@ def verl_style(data_source: str, solution_str: str, ground_truth: str, extra_inf
 
 def too_few(responses: list[str]) -> list[float]:
     return []
+
+
+class LoadsLong(Reward):
+    """A part that loads for longer than its time."""
+
+    def __init__(self, settings: Any) -> None:
+        time.sleep(1000)
+
+    def score(self, case: Case) -> float:
+        return 1.0
 
 
 class Forgets(Reward):

@@ -240,6 +240,7 @@ def test_equal_rows_are_on_the_same_side_in_any_order(tmp_path):
         ("[1, 2]\n", "row 1 is not an object"),
         ('{"a": 1}\n', "1 rows for training and 0 for evaluation|0 rows for training and 1 for evaluation"),
         ("", "0 rows for training"),
+        ('{"a": 1}\n{"a": 1, "b": [100000000000000000000]}\n', "row 2 has an integer of .* 'b'(.|\n)*write it as text"),
     ],
 )
 def test_a_file_without_rows_is_an_error_with_its_line(text, message, tmp_path):
@@ -265,6 +266,13 @@ def test_tasks_are_rows_and_every_training_row_has_a_seed(tmp_path):
     assert data.row(task(FIRST_HELD_OUT_SEED + 500_000)) == held_out[-1], "policies are selected from the end"
     with pytest.raises(ConfigError, match=r"unknown family 'row'.*\n.*'rows'"):
         data.row(task(0, "row"))
+
+
+def test_more_training_rows_than_seeds_are_refused_and_not_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr("quartet.env.environment.dataset.FIRST_HELD_OUT_SEED", 40)
+    with pytest.raises(ConfigError, match=r"'rows' has 5\d rows for training, but only 40 can be drawn"):
+        dataset(as_jsonl(tmp_path)).families()
+    assert dataset(as_jsonl(tmp_path), family_column="level", held_out_share=0.3).families() == ["even", "odd"]
 
 
 def test_a_column_names_families(tmp_path):
@@ -372,6 +380,27 @@ async def test_a_sum_of_weighted_rewards_that_is_rounded_is_a_success(tmp_path):
         await pool.close()
     assert result.rewards == weights and sum(weights.values()) < 1.0
     assert result.info == {"success": True} and result.reward == 1.0
+
+
+@pytest.mark.slow
+async def test_rewards_of_the_same_name_or_module_have_components_of_their_own(tmp_path, monkeypatch):
+    for module in ("mathematics", "style"):
+        (tmp_path / f"{module}.py").write_text("def compute_score(solution_str):\n    return 1.0\n")
+    parts = "from quartet.env.rewards.base import Reward\n" + "".join(
+        f"class {name}(Reward):\n    def score(self, case):\n        return 1.0\n" for name in ("Short", "Polite")
+    )
+    (tmp_path / "manners.py").write_text(parts)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    names = ["mathematics:compute_score", "style:compute_score", "manners:Short", "manners:Polite"]
+    pool = make_pool(recipe(as_jsonl(tmp_path), reward=names).env)
+    try:
+        session = await pool.acquire()
+        await begin(session, 0)
+        result = await session.step("1")
+    finally:
+        await pool.close()
+    assert result.rewards == dict.fromkeys([*names[:2], "Short", "Polite"], 1.0)
 
 
 async def begin(session: Env, seed: int):

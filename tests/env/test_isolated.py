@@ -18,6 +18,7 @@ from quartet.env.client import RemoteEnv, RemoteEnvPool
 from quartet.env.deadlines import Deadlines
 from quartet.env.host import EnvHost
 from quartet.errors import EnvError, EnvFaultError, RewardError, SetupError
+from quartet.registry import import_plugins, imported_plugins
 from quartet.types import Task
 
 pytestmark = pytest.mark.slow
@@ -156,6 +157,27 @@ async def test_an_environment_that_cannot_be_made_is_an_error_of_the_setup():
     env = config.Env(name="gymnasium", session_memory_megabytes=1000)
     with pytest.raises(SetupError, match="ids"):
         await make_pool(env).acquire()
+
+
+async def test_a_reward_of_a_plugin_is_known_in_the_process_of_a_session(tmp_path, monkeypatch):
+    (tmp_path / "polite.py").write_text(
+        "from quartet.env.rewards.base import Reward\nfrom quartet.registry import register\n"
+        "@register('reward', 'politeness')\nclass Politeness(Reward):\n"
+        "    def score(self, case):\n        return float('please' in case.response)\n"
+    )
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"prompt": "{number}"}}\n' for number in range(60)))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr("quartet.registry.registered", {})
+    monkeypatch.setitem(imported_plugins, "polite", None)  # removed after the test
+    import_plugins(["polite"])
+    own = {"data": str(tmp_path / "rows.jsonl"), "reward": "politeness"}
+    pool = make_pool(config.Env.model_validate({"name": "dataset", "session_memory_megabytes": 1000} | own))
+    session = await pool.acquire()
+    await session.reset(Task(env="dataset", family="rows", seed=0))
+    assert (await session.step("please")).rewards == {"politeness": 1.0}
+    await pool.release(session, healthy=True)
+    await pool.close()
 
 
 async def test_a_session_that_cannot_be_made_is_an_error_of_the_setup():

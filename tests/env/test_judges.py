@@ -44,10 +44,10 @@ class JudgeServer:
 
 
 async def judged(
-    server: JudgeServer, name: str, response: str, timeout_seconds: float = 10.0, **settings: Any
+    server: JudgeServer, name: str, response: str, timeout_seconds: float = 10.0, row: Any = None, **settings: Any
 ) -> Score:
     part = build(Reward.model_validate({"name": name, "url": server.url, "model": "m"} | settings))
-    row = {"reference": "good", "rubric": "short"}
+    row = row or {"reference": "good", "rubric": "short"}
     case = Case(row=row, prompt=[Message("user", "Greet me.")], response=response, answer=response)
     return (await part.score_all([case], timeout_seconds))[0]
 
@@ -61,6 +61,15 @@ async def test_a_rating_is_the_number_on_the_last_line_over_the_best(monkeypatch
     assert "Greet me." in server.requests[0]["messages"][0]["content"]
     assert server.requests[1]["messages"][0]["content"] == "short: Hello of 15"
     assert server.keys == ["Bearer key"] * 2
+
+
+async def test_the_right_answer_of_the_row_is_shown_and_not_the_policys():
+    question = "{{ task }} right: {{ answer }}, given: {{ response }}"
+    async with JudgeServer(lambda question: "7") as server:
+        await judged(server, "judge", "5", row={"answer": "4", "response": "6"}, question=question)
+        await judged(server, "judge", "5", row={"solution": "4"}, question=question)
+    asked = [request["messages"][0]["content"] for request in server.requests]
+    assert asked == ["Greet me. right: 4, given: 5", "Greet me. right: 5, given: 5"]
 
 
 @pytest.mark.parametrize(

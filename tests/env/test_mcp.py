@@ -180,6 +180,14 @@ def test_prompts_that_lack_results_are_refused(data):
             parse_recipe({**recipe, "env": env, "rollout": rollout}, "test")
 
 
+def test_a_reward_of_the_server_alone_leaves_the_other_checks_in_place(data):
+    table = {"name": "mcp", "data": data, "command": ["x"], "reward_tool": "judge"}
+    recipe = {"name": "x", "model": {"path": "."}, "env": table, "rollout": {"loop": "append"}}
+    assert parse_recipe(recipe, "test").env.settings["reward"] == []
+    with pytest.raises(ConfigError, match=r"evaluation\.first_seed is lower"):
+        parse_recipe({**recipe, "evaluation": {"first_seed": 1000}}, "test")
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

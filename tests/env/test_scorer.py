@@ -13,11 +13,12 @@ from typing import Any
 import psutil
 import pytest
 
-from quartet.config import Reward
+from quartet.config import Env, Reward
+from quartet.env import make_environment, make_pool
 from quartet.env.rewards.base import Case
 from quartet.env.scoring.limited import limited
 from quartet.env.scoring.scorer import Scorer
-from quartet.errors import ConfigError, RewardError
+from quartet.errors import ConfigError, RewardError, SetupError
 from quartet.types import Message
 from tests.waiting import until
 
@@ -95,6 +96,13 @@ async def test_an_exception_of_a_batch_is_an_error_of_the_cases_that_cause_it_on
     assert [*scores[:2], scores[3]] == [{"raises_in_company": float(number)} for number in (1, 2, 3)]
 
 
+async def test_a_value_of_a_batch_that_no_float_can_hold_is_an_error_of_its_case():
+    async with scorer("pairs") as one:
+        scores = await asyncio.gather(*(one.score(case(text)) for text in ("pair", "4")), return_exceptions=True)
+    assert isinstance(scores[0], RewardError) and "a Tensor with 2 elements cannot be converted" in str(scores[0])
+    assert scores[1] == {"pairs": 1.0}
+
+
 async def test_after_a_failed_batch_cases_that_nobody_waits_for_are_not_scored(tmp_path):
     record = tmp_path / "record"
     record.touch()
@@ -130,7 +138,7 @@ async def test_a_process_that_ended_is_started_again(tmp_path):
 
 async def test_a_part_of_another_module_and_a_wrong_number_of_values():
     async with scorer("Length") as one:
-        assert await one.score(case("four")) == {"reward_functions": 4.0}
+        assert await one.score(case("four")) == {"Length": 4.0}
     async with scorer("too_few") as one:
         with pytest.raises(RewardError, match="returned 0 values for 1 responses"):
             await one.score(case("4"))
@@ -169,6 +177,18 @@ async def test_a_reward_that_cannot_be_loaded_is_an_error_of_the_recipe_or_of_th
     with pytest.raises(error, match=message):
         async with scorer(function):
             pass
+
+
+async def test_the_limit_for_loading_a_reward_is_that_of_the_start_and_named(tmp_path):
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"prompt": "{number}"}}\n' for number in range(60)))
+    own = {"data": str(tmp_path / "rows.jsonl"), "reward": "reward_functions:LoadsLong"}
+    env = Env.model_validate({"name": "dataset", "start_timeout_seconds": 0.5} | own)
+    pool = make_pool(env)
+    with pytest.raises(SetupError, match=r"did not end within 0\.5 s.*\n.*raise env\.start_timeout_seconds"):
+        await pool.acquire()
+    await pool.close()
+    with pytest.raises(SetupError, match=r"did not end within 0\.5 s"):
+        await asyncio.to_thread(make_environment(env).load_code, env)
 
 
 KILLED = """
@@ -246,6 +266,36 @@ def test_output_of_a_limited_computation_is_no_error_where_the_log_is_a_file(tmp
     with (tmp_path / "log").open("w") as log:
         subprocess.run([sys.executable, "-c", LOGS], stdout=log, stderr=log, check=True)
     assert (tmp_path / "log").read_text() == "0.5\n"
+
+
+WITHIN = """
+import asyncio
+from quartet.config import Reward
+from quartet.env.child_streams import limit_memory
+from quartet.env.rewards.base import Case
+from quartet.env.scoring.scorer import Scorer
+from quartet.types import Message
+
+async def main():
+    scorer = Scorer(Reward(name="reward_functions:misbehaving", max_memory_megabytes=1000))
+    await scorer.start()
+    for response in ("4", "allocate"):
+        case = Case(row={"solution": "4"}, prompt=[Message("user", "")], response=response, answer="")
+        try:
+            print(await scorer.score(case))
+        except Exception as error:
+            print(error)
+    await scorer.close()
+
+limit_memory(400)
+asyncio.run(main())
+"""
+
+
+def test_a_reward_of_a_process_with_less_memory_has_the_limit_of_that_process():
+    run = subprocess.run([sys.executable, "-c", WITHIN], capture_output=True, text=True, check=True)
+    assert "{'right': 1.0, 'bonus': 0.0}\n" in run.stdout
+    assert "needed more than 400 MB, the limit of the process that started it" in run.stdout
 
 
 OUTLIVED = """

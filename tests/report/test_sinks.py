@@ -22,7 +22,7 @@ from quartet.config import Observe, Recipe
 from quartet.errors import ConfigError, QuartetError, SetupError
 from quartet.part import NoSettings
 from quartet.recipe.file import to_toml
-from quartet.registry import build
+from quartet.registry import build, imported_plugins
 from quartet.report.follow import News
 from quartet.report.sink_process import chosen_sink, following
 from quartet.report.sinks.base import Sink, check_package
@@ -151,6 +151,7 @@ def test_a_sink_of_a_plugin_shows_a_run_that_is_over(run, tmp_path, monkeypatch)
     (tmp_path / "counting_sink.py").write_text(PLUGIN)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr("quartet.registry.registered", {})
+    monkeypatch.setitem(imported_plugins, "counting_sink", None)  # removed after the test
     (run.folder / "config.toml").write_text(to_toml(run.recipe.model_copy(update={"plugins": ["counting_sink"]})))
     shown = CliRunner().invoke(cli, ["sink", str(run.folder), "counter"])
     assert shown.exception is None and (run.folder / "counted").read_text() == "6"

@@ -158,7 +158,22 @@ def _rows(files: list[Path]) -> Iterator[Row]:
         for number, row in enumerate(reader(file), 1):
             if not isinstance(row, dict):
                 raise ConfigError(f"{file}: row {number} is not an object", "write every row as one JSON object")
+            if large := [column for column, value in row.items() if not _fits(value)]:
+                raise ConfigError(
+                    f"{file}: row {number} has an integer of more than 64 bits in the column {large[0]!r}, which no "
+                    "reward can be sent",
+                    "write it as text",
+                )
             yield row
+
+
+def _fits(value: Any) -> bool:
+    """Return whether the integers in a value fit the message to a reward's process."""
+    try:
+        msgspec.msgpack.encode(value)
+    except OverflowError:
+        return False
+    return True
 
 
 def _files(places: list[Path]) -> list[Path]:

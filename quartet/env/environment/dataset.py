@@ -18,7 +18,7 @@ from quartet.env.dataset.prompt import DEFAULT, Prompts
 from quartet.env.dataset.rows import FIRST_HELD_OUT_SEED, Row, Rows, drawn, read_rows
 from quartet.env.dataset.session import DatasetPool, DatasetSession
 from quartet.env.earlier_turns import require_earlier_turns
-from quartet.env.scoring.scorer import Scorer
+from quartet.env.scoring.scorer import scorers
 from quartet.errors import ConfigError, nearest
 from quartet.registry import find, names, own_settings
 from quartet.shipped import recipes_folder
@@ -72,7 +72,7 @@ class Dataset(Environment):
     @classmethod
     def check(cls, settings: Any, recipe: Recipe) -> None:
         credit: Any = find("credit", recipe.credit.name)
-        if not settings.reward and credit.reads_rewards(own_settings(recipe.credit)):
+        if not cls.has_reward(settings) and credit.reads_rewards(own_settings(recipe.credit)):
             raise ConfigError(
                 "env.reward is missing, so every response would be worth the same",
                 f"name one of {', '.join(names('reward'))}, or module:function",
@@ -96,29 +96,33 @@ class Dataset(Environment):
                 f"env.tries = {settings.tries}, but rollout.max_turns = {recipe.rollout.max_turns}", "raise the latter"
             )
 
+    @classmethod
+    def has_reward(cls, settings: Any) -> bool:
+        """Return whether responses are scored."""
+        return bool(settings.reward)
+
     def families(self) -> list[str]:
         self._prompts()  # a template that cannot be filled is an error before a run starts
         return sorted(self._rows)
 
-    def load_code(self) -> None:
-        for choice in self.settings.reward:
-            asyncio.run(Scorer(choice).check())
+    def load_code(self, env: config.Env) -> None:
+        for scorer in scorers(self.settings.reward, env.start_timeout_seconds):
+            asyncio.run(scorer.check())
 
     def num_train_tasks(self, family_name: str) -> int:
-        return min(len(self._rows[family_name].training), FIRST_HELD_OUT_SEED)
+        return len(self._rows[family_name].training)
 
     def max_turns(self, family_name: str) -> int:
         return self.settings.tries
 
     def pool(self, env: config.Env) -> EnvPool:
-        prompts = self._prompts()
-        scorers = [Scorer(choice) for choice in self.settings.reward]
+        prompts, own_scorers = self._prompts(), scorers(self.settings.reward, env.start_timeout_seconds)
 
         def session() -> Env:
             answers = DatasetSession(
                 self.row,
                 prompts,
-                scorers,
+                own_scorers,
                 answer=self.settings.answer,
                 success_reward=self.settings.success_reward,
                 tries=self.settings.tries,
@@ -126,7 +130,7 @@ class Dataset(Environment):
             )
             return self.around(env, answers)
 
-        return DatasetPool(session, env.sessions, scorers)
+        return DatasetPool(session, env.sessions, own_scorers)
 
     def around(self, env: config.Env, answers: DatasetSession) -> Env:
         """Return the session of the environment, given the one that shows rows and scores answers."""
@@ -147,7 +151,19 @@ class Dataset(Environment):
 
     @cached_property
     def _rows(self) -> dict[str, Rows]:
-        """The rows of each family. Families without a row to train on or to evaluate are an error."""
+        """The rows of each family. It is an error if a family has no row to train on or to evaluate, or more training
+        rows than seeds."""
+        families = self._families_of_rows()
+        for family, rows in families.items():
+            if len(rows.training) > FIRST_HELD_OUT_SEED:
+                raise ConfigError(
+                    f"the family {family!r} has {len(rows.training):,} rows for training, but only "
+                    f"{FIRST_HELD_OUT_SEED:,} can be drawn",
+                    "give env.data fewer rows, or divide them into families with env.family_column",
+                )
+        return families
+
+    def _families_of_rows(self) -> dict[str, Rows]:
         settings = self.settings
         held_out = Path(settings.held_out) if settings.held_out else None
         rows = read_rows(Path(settings.data), held_out, settings.held_out_share)

@@ -69,8 +69,11 @@ class Mcp(dataset.Dataset):
         if getattr(settings, unread):
             raise ConfigError(f"env.{unread} is set, which needs env.{needed}", f"set env.{needed}, or leave it out")
         require_earlier_turns(recipe, "the results of earlier calls")
-        if settings.reward or not settings.reward_tool:
-            super().check(settings, recipe)
+        super().check(settings, recipe)
+
+    @classmethod
+    def has_reward(cls, settings: Any) -> bool:
+        return bool(settings.reward or settings.reward_tool)
 
     def max_turns(self, family_name: str) -> int:
         settings: Any = self.settings  # its type is that of Dataset, which pyright lets no subclass narrow

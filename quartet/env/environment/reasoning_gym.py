@@ -70,7 +70,8 @@ class ReasoningGym(Environment):
             require_bubblewrap("the answers that reasoning-gym evaluates", "env.sandbox")
         limits = {"options": settings.options, "answer_seconds": settings.answer_seconds}
         wall = {"timeout_seconds": WALL_SECONDS * settings.answer_seconds, "processes": settings.processes}
-        scorer = Scorer(config.Reward.model_validate({"name": VERIFIER, **limits, **wall}), confined=confined)
+        verifier = config.Reward.model_validate({"name": VERIFIER, **limits, **wall})
+        scorer = Scorer(verifier, start_seconds=env.start_timeout_seconds, confined=confined)
 
         def session() -> Env:
             chosen: Any = Problem(self, scorer)

@@ -5,6 +5,7 @@ then one answer per request to its standard output.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 import msgspec
@@ -16,7 +17,7 @@ from quartet.env.deadlines import Deadlines
 from quartet.env.guarded import GuardedPool
 from quartet.env.session import HostedSession, RefusedError
 from quartet.fault import fault_of
-from quartet.registry import build
+from quartet.registry import build, import_plugins
 
 TIMEOUT_SHARE = 0.9
 """Share of the time limit after which the child itself ends a call, since only it knows the place in the code."""
@@ -27,6 +28,8 @@ class Setup(Struct, frozen=True, kw_only=True):
 
     env: dict[str, Any]
     """The table [env] of the recipe, with `module:Class` as name."""
+    plugins: list[str] = []
+    """Modules that register parts which the environment uses, such as rewards."""
 
 
 class Started(Struct, frozen=True, kw_only=True):
@@ -41,12 +44,13 @@ def run(requests: BinaryIO, answers: BinaryIO) -> None:
     setup = msgspec.json.decode(read_frame(requests), type=Setup)
     env = config.Env.model_validate(setup.env)
     limit_memory(env.session_memory_megabytes)
-    asyncio.run(_serve(env, requests, answers))
+    asyncio.run(_serve(env, setup.plugins, requests, answers))
 
 
-async def _serve(env: config.Env, requests: BinaryIO, answers: BinaryIO) -> None:
+async def _serve(env: config.Env, plugins: Sequence[str], requests: BinaryIO, answers: BinaryIO) -> None:
     """Make the session and answer requests. Tasks of the session go on between two requests."""
     try:
+        import_plugins(plugins)
         pool = GuardedPool(build(env).pool(env))
         session = HostedSession(pool, _limits(env))
         await session.ready()

@@ -12,7 +12,7 @@ from quartet.env.deadlines import Deadlines
 from quartet.env.isolated.child import Setup, Started
 from quartet.env.protocol import ObservationData, ResetData, SnapshotData, StepData, encode, read_answer
 from quartet.errors import EnvError, SetupError
-from quartet.registry import find
+from quartet.registry import find, imported_plugins
 from quartet.types import Action, Observation, StepResult, Task
 
 T = TypeVar("T", bound=Struct)
@@ -35,7 +35,7 @@ class IsolatedSession:
         """Start the process and make the session in it. Raise `SetupError` if it cannot make one."""
         part = find("env", self._env.name)
         own = {"name": f"{part.__module__}:{part.__qualname__}", "sessions": 1, "hosts": 1}
-        setup = Setup(env=self._env.model_dump(mode="json") | own)
+        setup = Setup(env=self._env.model_dump(mode="json") | own, plugins=list(imported_plugins))
         await self._child.start()
         try:
             answer = await self._child.ask(msgspec.json.encode(setup), self._env.start_timeout_seconds)

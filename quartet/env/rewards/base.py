@@ -53,8 +53,14 @@ class Reward(Part):
     Most rewards define only `score`, as a function or a coroutine.
     """
 
+    label: str
+    """Name of the component of a reward that is a single number; its process sets the reward's name."""
     calls_at_once: int = 1
     """Maximum number of cases in one call of `score_all`; `AT_ONCE` for coroutines and batches."""
+
+    def __init__(self, settings: Any) -> None:
+        super().__init__(settings)
+        self.label = type(self).__module__.rpartition(".")[2]
 
     @abstractmethod
     def score(self, case: Case) -> Value | Awaitable[Value]:
@@ -92,11 +98,6 @@ class Reward(Part):
         if wrong or not numbers:
             return Score(error=f"returned {value!r:.80}, which is not finite" if wrong else "returned no components")
         return Score(components=numbers)
-
-    @property
-    def label(self) -> str:
-        """Name of the component of a reward that is a single number."""
-        return type(self).__module__.rpartition(".")[2]
 
 
 def failed(error: Exception) -> Score:

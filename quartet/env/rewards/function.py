@@ -33,6 +33,7 @@ class Function(Reward):
     def __init__(self, settings: Any, function: Callable[..., Any] | None = None) -> None:
         super().__init__(settings)
         self._function: Callable[..., Any] = function or load_class(self.path, "reward")
+        self.label = getattr(self._function, "__name__", "reward")
         self._fixed: dict[str, Any] = settings.model_extra or {}
         self._parameters = inspect.signature(self._function).parameters
         self._refuse_unread_settings()
@@ -67,10 +68,6 @@ class Function(Reward):
                 f"write module:function; {PLACE_OF_MODULES}",
             )
 
-    @property
-    def label(self) -> str:
-        return getattr(self._function, "__name__", "reward")
-
     def score(self, case: Case) -> Any:
         return self._function(**self._arguments(_named(case)))
 
@@ -83,7 +80,7 @@ class Function(Reward):
         columns = {name: [row.get(name) for row in rows] for name in {name for row in rows for name in row}}
         try:
             values = self._function(**self._arguments(columns))
-            values = list(await values if inspect.isawaitable(values) else values)
+            scores = [self.checked(one) for one in (await values if inspect.isawaitable(values) else values)]
         except MemoryError:
             raise
         except Exception as error:  # noqa: BLE001  (the function is the user's)
@@ -91,9 +88,9 @@ class Function(Reward):
                 return [failed(error)]
             # One case may be the cause, and the others have scores.
             return [score for case in cases for score in await self.score_all([case], timeout_seconds)]
-        if len(values) != len(cases):
-            return [Score(error=f"returned {len(values)} values for {len(cases)} responses")] * len(cases)
-        return [self.checked(value) for value in values]
+        if len(scores) != len(cases):
+            return [Score(error=f"returned {len(scores)} values for {len(cases)} responses")] * len(cases)
+        return scores
 
     def checked(self, value: Any) -> Score:
         """Return the components of a value; of a dict that a function of verl returns, only `score` is the reward."""

@@ -36,8 +36,8 @@ class PointwiseJudge(Reward):
 
     class Settings(JudgeSettings):
         question: str = QUESTION
-        """Jinja template of the question. Variables: `task`, `response`, `answer`, `best`, and the columns of the
-        row."""
+        """Jinja template of the question. Variables: the columns of the row, and `task`, `response` and `best`, which
+        hide columns of these names. Without a column `answer`, that is the extracted answer."""
         best: PositiveFloat = 10.0
         """Best rating."""
 
@@ -51,8 +51,8 @@ class PointwiseJudge(Reward):
         self._question = SandboxedEnvironment(undefined=StrictUndefined).from_string(settings.question)
 
     async def score(self, case: Case) -> float:
-        named = {"task": case.prompt[-1].content, "response": case.response, "answer": case.answer}
-        said = await self._judge.ask(self._question.render(case.row | named | {"best": f"{self.settings.best:g}"}))
+        named = {"task": case.prompt[-1].content, "response": case.response, "best": f"{self.settings.best:g}"}
+        said = await self._judge.ask(self._question.render({"answer": case.answer} | case.row | named))
         rating = _rating(last_line(said), self.settings.best)
         if not 0 <= rating <= self.settings.best:
             raise RewardError(

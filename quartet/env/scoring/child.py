@@ -23,6 +23,8 @@ class Setup(Struct, frozen=True, kw_only=True):
 
     path: str
     """`module:Class` of a part, or `module:function`."""
+    label: str
+    """Name of the component of a reward that is a single number."""
     settings: dict[str, Any]
     timeout_seconds: float
     max_memory_megabytes: int
@@ -44,6 +46,7 @@ def run(requests: BinaryIO, answers: BinaryIO) -> None:
     limit_memory(setup.max_memory_megabytes)
     try:
         reward = _load(setup)
+        reward.label = setup.label
     except Exception as error:  # noqa: BLE001  (the module may be the user's)
         _write(answers, Started(error=_reason(error), machine_lacks=_is_lack(error, setup.path)))
         return

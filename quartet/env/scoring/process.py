@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import msgspec
 
 from quartet.env.child_process import ChildFailedError, ChildProcess
+from quartet.env.deadlines import START_SECONDS
 from quartet.env.rewards.base import Case, Score
 from quartet.env.scoring.child import Setup, Started
 from quartet.errors import ConfigError, RewardError, SetupError
 
-START_TIMEOUT_SECONDS = 120.0
 ADVICE = "mend it, or name another reward in the table [env]"
 GRACE_SECONDS = 1.0
 """Time in which a coroutine that was cancelled may end before its process is killed."""
@@ -18,8 +18,9 @@ GRACE_SECONDS = 1.0
 class RewardProcess:
     """One child process. It answers one batch at a time."""
 
-    def __init__(self, setup: Setup, *, confined: bool = False) -> None:
-        self._setup = setup
+    def __init__(self, setup: Setup, *, start_seconds: float = START_SECONDS, confined: bool = False) -> None:
+        """`start_seconds` is the limit for loading the reward."""
+        self._setup, self._start_seconds = setup, start_seconds
         self._child = ChildProcess("quartet.env.scoring.child", setup.max_memory_megabytes, confined=confined)
 
     @property
@@ -34,9 +35,12 @@ class RewardProcess:
         """
         await self._child.start()
         try:
-            answer = await self._child.ask(msgspec.msgpack.encode(self._setup), START_TIMEOUT_SECONDS)
+            answer = await self._child.ask(msgspec.msgpack.encode(self._setup), self._start_seconds)
         except ChildFailedError as error:
-            raise SetupError(f"the reward {self._setup.path} cannot be loaded: it {error}", ADVICE) from error
+            raise SetupError(
+                f"the reward {self._setup.path} cannot be loaded: it {error}",
+                f"raise env.start_timeout_seconds or the reward's max_memory_megabytes, or {ADVICE}",
+            ) from error
         started = msgspec.msgpack.decode(answer, type=Started)
         if started.error:
             await self.end()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from quartet.config import Reward as RewardChoice
+from quartet.env.deadlines import START_SECONDS
 from quartet.env.rewards.base import Case, Score, failed
 from quartet.env.rewards.function import Function
 from quartet.env.scoring.child import Setup
@@ -21,18 +22,32 @@ class _Call(NamedTuple):
 class Scorer:
     """The child processes of one reward. A process that hangs or ends is replaced at the next case."""
 
-    def __init__(self, choice: RewardChoice, *, confined: bool = False) -> None:
-        """Describe the processes; confined ones run under Bubblewrap."""
+    def __init__(
+        self,
+        choice: RewardChoice,
+        *,
+        label: str = "",
+        start_seconds: float = START_SECONDS,
+        confined: bool = False,
+    ) -> None:
+        """Describe the processes; confined ones run under Bubblewrap.
+
+        `label` is the component's name if the reward is a single number; by default the reward's name without its
+        module. `start_seconds` is the limit for loading the reward.
+        """
         part = find("reward", choice.name)
         self.name, self._weight = choice.name, choice.weight
         self._setup = Setup(
             path=part.path if issubclass(part, Function) else f"{part.__module__}:{part.__qualname__}",
+            label=label or _short(choice),
             settings=own_settings(choice).model_dump(mode="json"),
             timeout_seconds=choice.timeout_seconds,
             max_memory_megabytes=choice.max_memory_megabytes,
         )
         self._calls: asyncio.Queue[_Call] = asyncio.Queue()
-        self._processes = [RewardProcess(self._setup, confined=confined) for _ in range(choice.processes)]
+        self._processes = [
+            RewardProcess(self._setup, start_seconds=start_seconds, confined=confined) for _ in range(choice.processes)
+        ]
         self._at_work: list[asyncio.Task[None]] = []
         self._calls_at_once = 1
         self._starting = asyncio.Lock()
@@ -77,6 +92,20 @@ class Scorer:
             while len(calls) < self._calls_at_once and not self._calls.empty():
                 calls.append(self._calls.get_nowait())
             await _answer([call for call in calls if not call.score.done()], process)
+
+
+def scorers(choices: Sequence[RewardChoice], start_seconds: float) -> list[Scorer]:
+    """Describe the processes of several rewards. Those with the same name in different modules, such as `compute_score`
+    of verl, are labelled with their modules, since the names of components are unique."""
+    names = [_short(choice) for choice in choices]
+    return [
+        Scorer(choice, label=name if names.count(name) == 1 else choice.name, start_seconds=start_seconds)
+        for choice, name in zip(choices, names, strict=True)
+    ]
+
+
+def _short(choice: RewardChoice) -> str:
+    return choice.name.rpartition(":")[2]
 
 
 async def _answer(calls: Sequence[_Call], process: RewardProcess) -> None:
