@@ -32,7 +32,8 @@ class Gymnasium(Environment):
         registered `reward_threshold`, such as 475 of `CartPole-v1`. Without both, a terminated episode whose last
         reward is above 0 is one."""
         turn_limit: Positive | None = None
-        """Turn limit of every family; by default the environment's own."""
+        """Turn limit of every family in evaluations; training applies it with `control.horizon = "suite"`. By default
+        the environment's own."""
 
     settings: Settings
     deterministic = True

@@ -44,7 +44,8 @@ class Mcp(dataset.Dataset):
         """True to show the result of `reset_tool` below the prompt, for a server whose reset returns what the policy
         sees first, such as the board of a game."""
         turn_limit: Positive = 8
-        """Turn limit of a task. An episode that reaches it without an answer gets the reward of `reward_tool` alone."""
+        """Turn limit of a task. With `reward_tool`, an episode that reaches it without an answer ends with the reward
+        of this tool alone. Without, evaluations apply the limit, and training with `control.horizon = "suite"`."""
 
     typed_actions = True
     extra = EXTRA
