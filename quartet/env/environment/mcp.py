@@ -8,6 +8,7 @@ from quartet.config import Recipe
 from quartet.config.section import Positive
 from quartet.env.base import Env, EnvPool
 from quartet.env.dataset.session import DatasetSession
+from quartet.env.deadlines import Deadlines
 from quartet.env.earlier_turns import require_earlier_turns
 from quartet.env.environment import dataset
 from quartet.env.tools.mcp_server import EXTRA, McpServer
@@ -84,9 +85,10 @@ class Mcp(dataset.Dataset):
 
     def around(self, env: config.Env, answers: DatasetSession) -> Env:
         settings: Any = self.settings
+        limits = Deadlines.of(env)
 
         def connect() -> McpServer:
-            return McpServer(settings.command, settings.url, env.step_timeout_seconds, *self._secrets())
+            return McpServer(settings.command, settings.url, max(limits.step, limits.reset), *self._secrets())
 
         return ToolSession(
             answers,
@@ -96,7 +98,8 @@ class Mcp(dataset.Dataset):
             reward_tool=settings.reward_tool,
             show_reset=settings.show_reset,
             turn_limit=settings.turn_limit,
-            calls_seconds=CALLS_SHARE * env.step_timeout_seconds,
+            calls_seconds=CALLS_SHARE * limits.step,
+            reward_seconds=limits.step,
         )
 
     def _secrets(self) -> tuple[dict[str, str], str]:
