@@ -36,6 +36,7 @@ class Gymnasium(Environment):
         the environment's own."""
 
     settings: Settings
+    observation_format = 2  # 1 left out numbers of arrays of more than 1000, and wrapped long rows
     deterministic = True
     extra = "gymnasium"
     grammar = "the name or number of an action, such as `forward`"
