@@ -73,9 +73,9 @@ class CountingPool(SessionPool):
 
 
 @asynccontextmanager
-async def hosting(capacity=2, pool=CountingPool, **settings):
+async def hosting(capacity=2, pool=CountingPool, name="bandit", **settings):
     pool = pool(capacity)
-    host = EnvHost(pool, name="bandit", capacity=capacity, token=TOKEN, **settings)
+    host = EnvHost(pool, name=name, capacity=capacity, token=TOKEN, **settings)
     await host.start()
     try:
         yield host, pool
@@ -488,10 +488,20 @@ async def test_a_client_that_dies_in_a_step_gives_its_session_back_at_once():
         assert pool.released == [False]
 
 
+async def test_a_reset_without_an_environment_begins_the_task_of_a_run():
+    env = config.Env(name="locks", sessions=1)
+    local = await make_pool(env).acquire()
+    async with hosting(capacity=1, pool=lambda _: make_pool(env), name="locks") as (host, _), connected(host) as ws:
+        for seed in range(5):
+            seen = await local.reset(Task(env="locks", family="vault", seed=seed))
+            answer = await ask(ws, {"type": "reset", "data": {"family": "vault", "seed": seed}})
+            assert answer["data"]["observation"]["goal"] == seen.goal
+
+
 def test_a_reset_without_a_seed_leaves_the_random_numbers_of_sessions_alone():
     with OwnRandom(0).drawing():
         before = random.getstate()
-        drawn = {ResetData().task("fixed").seed for _ in range(20)}
+        drawn = {ResetData().task("bandit", "fixed").seed for _ in range(20)}
         assert random.getstate() == before and len(drawn) > 1
 
 
