@@ -1,6 +1,7 @@
 """The environment host and its client: OpenEnv's messages, and who pays when one of them dies."""
 
 import asyncio
+import gc
 import random
 import socket
 import subprocess
@@ -254,17 +255,27 @@ async def test_a_host_of_another_version_is_refused_by_naming_both(monkeypatch):
         await remote.close()
 
 
-async def test_a_session_that_cannot_be_released_is_logged_and_costs_no_connection(caplog):
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [
+        (KeyError("window"), "Clinging.release raised KeyError: 'window'"),
+        (EnvError("the browser hangs"), "a session was not released: the browser hangs"),
+    ],
+    ids=["exception", "EnvError"],
+)
+async def test_a_session_that_cannot_be_released_is_logged_and_costs_no_connection(error, logged, caplog):
     class Clinging(CountingPool):
         async def release(self, env: Env, *, healthy: bool) -> None:
             await super().release(env, healthy=healthy)
-            raise KeyError("window")
+            raise error
 
     async with hosting(capacity=1, pool=Clinging) as (host, _), connected(host) as ws:
         for _ in range(2):
             answer = await ask(ws, {"type": "reset", "data": {"family": "fixed", "params": {"fail_rate": 1.0}}})
             assert answer["data"]["code"] == "EXECUTION_ERROR"
-    assert "Clinging.release raised KeyError: 'window'" in caplog.text and "Traceback" in caplog.text
+    gc.collect()
+    assert logged in caplog.text and "never retrieved" not in caplog.text
+    assert ("Traceback" in caplog.text) == isinstance(error, KeyError)
 
 
 async def test_a_step_that_takes_too_long_costs_the_session_its_environment_but_not_the_connection():
