@@ -4,13 +4,18 @@ from typing import Any
 
 from quartet.config import Recipe
 from quartet.env import make_environment, suite_families
+from quartet.errors import SetupError
 from quartet.registry import find
 from quartet.terminal.say import say
 
 
 def note_turn_limits(recipe: Recipe) -> None:
     """Print a note if rollouts of training may take more turns than the same tasks in evaluations."""
-    if limited := unapplied_limit(recipe):
+    try:
+        limited = unapplied_limit(recipe)
+    except SetupError:  # a plan needs no package of the environment; a run without it ends with the package's name
+        return
+    if limited:
         family, limit = limited
         turns = recipe.rollout.max_turns
         say(
