@@ -189,7 +189,9 @@ class Environment(Part):
         return None
 
     def max_turns(self, family_name: str) -> int | None:
-        """Return the number of turns that the hardest task of a family needs, with a margin; None if unknown."""
+        """Return the number of turns that the hardest task of a family needs, with a margin; None if unknown.
+        Evaluations apply it as turn limit, and so does training if a part of `control.horizon` does, such as
+        `suite`."""
         return None
 
     def expert(self, family_name: str, seed: int) -> Expert | None:

@@ -35,7 +35,8 @@ class GuardedPool:
             return GuardedEnv(await self._pool.acquire())
 
     async def release(self, env: Env, *, healthy: bool) -> None:
-        """Release a session. An exception in its `close` is only logged, since its episode is over."""
+        """Release a session. An exception in its `close`, also an `EnvError`, is only logged, since its episode is
+        over."""
         assert isinstance(env, GuardedEnv)
         try:
             with _faults(f"{type(self._pool).__name__}.release"):
@@ -43,6 +44,8 @@ class GuardedPool:
                 await self._pool.release(env.inner, healthy=healthy)
         except EnvFaultError as error:
             LOG.error("%s\n%s", error.what, error.traceback)
+        except QuartetError as error:
+            LOG.error("a session was not released: %s", error)
 
     async def close(self) -> None:
         await self._pool.close()

@@ -119,7 +119,9 @@ class EnvHost:
         handler = asyncio.current_task()
         assert handler is not None
         with self._lanes.take() as lane:
-            session = HostedSession(self._pool, self.deadlines, self._recorder, lane, self._displays, self._families)
+            session = HostedSession(
+                self._pool, self.deadlines, self._recorder, lane, self._displays, self._families, self._name
+            )
             self._handlers.add(handler)
             self._quotas.take(token)
             session.prepare()

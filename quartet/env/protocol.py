@@ -56,6 +56,7 @@ class ResetData(Struct, kw_only=True):
     """OpenEnv's reset fields (`seed`, `episode_id`), and the other fields of a `Task`."""
 
     env: str = ""
+    """Environment of the task; if empty, that of the host."""
     family: str = ""
     """Task family; if empty, the first of the host."""
     seed: int | None = None
@@ -67,11 +68,11 @@ class ResetData(Struct, kw_only=True):
     snapshot: bytes | None = None
     """Stored state in which the episode starts, from the answer to `snapshot`; null to start with a normal reset."""
 
-    def task(self, first_family: str) -> Task:
-        """Return the task; the client may leave its family and seed open."""
+    def task(self, own_env: str, first_family: str) -> Task:
+        """Return the task; the client may leave its environment, family and seed open."""
         # The global generator is another session's while that one draws (`OwnRandom`).
         seed = secrets.randbelow(FIRST_HELD_OUT_SEED) if self.seed is None else self.seed
-        return Task(env=self.env, family=self.family or first_family, seed=seed, params=self.params)
+        return Task(env=self.env or own_env, family=self.family or first_family, seed=seed, params=self.params)
 
 
 class StepData(Struct, omit_defaults=True):

@@ -56,11 +56,14 @@ class HostedSession:
         lane: str = "",
         displays: Displays | None = None,
         families: Sequence[str] = (),
+        env_name: str = "",
     ) -> None:
         """Make a session without an environment. With a recorder, every request is recorded as a span in the row `lane`
         of the timeline; with `displays`, its observations are shown under that name. With `families`, other ones are
-        refused, and a reset without a family starts a task of the first."""
-        self._pool, self._deadlines, self._families = pool, deadlines, families
+        refused, and a reset without a family starts a task of the first. One without an environment is of `env_name`,
+        as in a run, since environments draw tasks from `Task.key`."""
+        self._pool, self._deadlines = pool, deadlines
+        self._families, self._env_name = families, env_name
         self._recorder, self._lane, self._trace = recorder, lane, ""
         self._displays = displays
         self._env: Env | None = None
@@ -173,7 +176,7 @@ class HostedSession:
     async def _begin(self, data: ResetData) -> Observation:
         """Begin an episode, in a stored state if the client sends one."""
         assert self._env is not None
-        task = data.task(next(iter(self._families), ""))
+        task = data.task(self._env_name, next(iter(self._families), ""))
         if data.snapshot is None:
             return await self._env.reset(task)
         return await restorable(self._env).restore(task, data.snapshot)

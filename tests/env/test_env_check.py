@@ -129,6 +129,20 @@ class Rich(Good):
         return replace(result, reward=5 * result.reward, terminated=True, info={"success": 1})
 
 
+class Poor(Good):
+    async def step(self, action: str) -> StepResult:
+        result = await super().step(action)
+        return replace(result, reward=result.reward / 2)
+
+
+class Punishing(Good):
+    """The reward of three parts sums to 1 but for rounding; a response that is no solution costs a little."""
+
+    async def step(self, action: str) -> StepResult:
+        result = await super().step(action)
+        return replace(result, reward=0.7 + 0.2 + 0.1 if result.reward else -0.1)
+
+
 class Infinite(Good):
     async def step(self, action: str) -> StepResult:
         return replace(await super().step(action), reward=float("nan"))
@@ -188,13 +202,19 @@ async def test_a_sound_environment_has_no_findings(monkeypatch):
         (Old, "declaration", "cannot be called as reset(task)"),
         (Empty, "resets", "shows nothing"),
         (Silent, "malformed", "change nothing that the policy reads"),
-        (Rich, "experts", "expert 5"),
+        (Poor, "experts", "expert 0.5"),
+        (Generous, "experts", "idle 1"),
         (Infinite, "rewards", "not a finite number"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else None,
 )
 async def test_each_fault_is_found_by_its_check(session, check, what, monkeypatch):
     assert what in (await findings(session, monkeypatch)).get(check, "nothing")
+
+
+async def test_penalties_and_more_than_one_are_no_fault_of_experts(monkeypatch):
+    for session in (Punishing, Rich):
+        assert "experts" not in await findings(session, monkeypatch)
 
 
 async def test_an_expert_that_fails_is_found(monkeypatch):

@@ -186,8 +186,11 @@ def test_a_space_that_cannot_be_read_and_names_that_do_not_fit_are_refused(space
 def test_unknown_ids_and_missing_packages_are_errors_with_advice():
     with pytest.raises(ConfigError, match="FrozenLak"):
         make_environment(config.Env(name="gymnasium", ids=["FrozenLak-v1"])).max_turns("FrozenLak-v1")
-    with pytest.raises(SetupError, match=r"quartet-rl\[gymnasium\]"):
+    with pytest.raises(SetupError, match=r"(?s)'nothing_here': .*is installed, on PYTHONPATH") as refused:
         make_environment(config.Env(name="gymnasium", ids=["nothing_here:A-v1"])).max_turns("nothing_here:A-v1")
+    assert "quartet-rl" not in str(refused.value), "the extra does not install the user's module"
+    with pytest.raises(SetupError, match=r"quartet-rl\[gymnasium\]"):
+        make_environment(config.Env(name="gymnasium", ids=["minigrid.absent:A-v1"])).max_turns("minigrid.absent:A-v1")
 
 
 class Unreadable(gymnasium.Env):

@@ -1,6 +1,7 @@
 """The environment host and its client: OpenEnv's messages, and who pays when one of them dies."""
 
 import asyncio
+import gc
 import random
 import socket
 import subprocess
@@ -73,9 +74,9 @@ class CountingPool(SessionPool):
 
 
 @asynccontextmanager
-async def hosting(capacity=2, pool=CountingPool, **settings):
+async def hosting(capacity=2, pool=CountingPool, name="bandit", **settings):
     pool = pool(capacity)
-    host = EnvHost(pool, name="bandit", capacity=capacity, token=TOKEN, **settings)
+    host = EnvHost(pool, name=name, capacity=capacity, token=TOKEN, **settings)
     await host.start()
     try:
         yield host, pool
@@ -254,17 +255,27 @@ async def test_a_host_of_another_version_is_refused_by_naming_both(monkeypatch):
         await remote.close()
 
 
-async def test_a_session_that_cannot_be_released_is_logged_and_costs_no_connection(caplog):
+@pytest.mark.parametrize(
+    ("error", "logged"),
+    [
+        (KeyError("window"), "Clinging.release raised KeyError: 'window'"),
+        (EnvError("the browser hangs"), "a session was not released: the browser hangs"),
+    ],
+    ids=["exception", "EnvError"],
+)
+async def test_a_session_that_cannot_be_released_is_logged_and_costs_no_connection(error, logged, caplog):
     class Clinging(CountingPool):
         async def release(self, env: Env, *, healthy: bool) -> None:
             await super().release(env, healthy=healthy)
-            raise KeyError("window")
+            raise error
 
     async with hosting(capacity=1, pool=Clinging) as (host, _), connected(host) as ws:
         for _ in range(2):
             answer = await ask(ws, {"type": "reset", "data": {"family": "fixed", "params": {"fail_rate": 1.0}}})
             assert answer["data"]["code"] == "EXECUTION_ERROR"
-    assert "Clinging.release raised KeyError: 'window'" in caplog.text and "Traceback" in caplog.text
+    gc.collect()
+    assert logged in caplog.text and "never retrieved" not in caplog.text
+    assert ("Traceback" in caplog.text) == isinstance(error, KeyError)
 
 
 async def test_a_step_that_takes_too_long_costs_the_session_its_environment_but_not_the_connection():
@@ -488,10 +499,20 @@ async def test_a_client_that_dies_in_a_step_gives_its_session_back_at_once():
         assert pool.released == [False]
 
 
+async def test_a_reset_without_an_environment_begins_the_task_of_a_run():
+    env = config.Env(name="locks", sessions=1)
+    local = await make_pool(env).acquire()
+    async with hosting(capacity=1, pool=lambda _: make_pool(env), name="locks") as (host, _), connected(host) as ws:
+        for seed in range(5):
+            seen = await local.reset(Task(env="locks", family="vault", seed=seed))
+            answer = await ask(ws, {"type": "reset", "data": {"family": "vault", "seed": seed}})
+            assert answer["data"]["observation"]["goal"] == seen.goal
+
+
 def test_a_reset_without_a_seed_leaves_the_random_numbers_of_sessions_alone():
     with OwnRandom(0).drawing():
         before = random.getstate()
-        drawn = {ResetData().task("fixed").seed for _ in range(20)}
+        drawn = {ResetData().task("bandit", "fixed").seed for _ in range(20)}
         assert random.getstate() == before and len(drawn) > 1
 
 

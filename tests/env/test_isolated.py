@@ -17,9 +17,11 @@ from quartet.env import make_pool
 from quartet.env.client import RemoteEnv, RemoteEnvPool
 from quartet.env.deadlines import Deadlines
 from quartet.env.host import EnvHost
+from quartet.env.port.session import opened
 from quartet.errors import EnvError, EnvFaultError, RewardError, SetupError
 from quartet.registry import import_plugins, imported_plugins
 from quartet.types import Task
+from quartet.web.play.player import Player
 
 pytestmark = pytest.mark.slow
 TOKEN = "test"
@@ -81,6 +83,17 @@ async def test_each_fault_costs_its_episode_only():
         assert (await other.reset(task(8))).text == neighbour, "a healthy process is used again"
 
 
+async def test_play_and_compare_have_processes_of_their_own():
+    env = config.Env(name="faulty_environment:Faulty", sessions=1, session_memory_megabytes=400)
+    player = Player(env)
+    await player.begin("faults", 0)
+    assert player.episode.observation is not None
+    assert int(player.episode.observation.text) != os.getpid()
+    await player.close()
+    async with opened(env, guarded=True) as session:
+        assert int((await session.reset(task())).text) != os.getpid()
+
+
 async def test_a_reward_of_a_wrong_type_costs_its_episode_only():
     async with hosted(1) as pool:
         session = await session_of(pool)
@@ -116,6 +129,7 @@ import time
 from quartet import config
 from quartet.env import make_pool
 from quartet.types import Task
+from quartet.web.play.player import Player
 
 async def play():
     pool = make_pool(config.Env(name="faulty_environment:Faulty", session_memory_megabytes=400))

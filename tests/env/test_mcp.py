@@ -20,7 +20,7 @@ from quartet import config
 from quartet.actions.format.hermes import Hermes
 from quartet.env import make_pool
 from quartet.env.base import Env, acting
-from quartet.errors import ConfigError, SetupError
+from quartet.errors import ConfigError, EnvError, SetupError
 from quartet.free_port import free_port
 from quartet.part import NoSettings
 from quartet.recipe.file import parse_recipe
@@ -129,6 +129,34 @@ async def test_a_server_by_stdio_gets_only_the_environment_variables_that_the_re
             await env.reset(task())
             result = await acting(env).act([ToolCall(name="owner")])
             assert result.observation.messages[0].content == answer
+
+
+def with_columns(folder: Path, **columns: object) -> str:
+    """Write a data set whose rows have these columns, too."""
+    file = folder / "own.jsonl"
+    file.write_text("".join(json.dumps({**row, **columns}) + "\n" for row in ROWS))
+    return str(file)
+
+
+@pytest.mark.slow
+async def test_a_reset_may_take_longer_than_a_step(tmp_path):
+    limits = {"step_timeout_seconds": 1.0, "reset_timeout_seconds": 120.0}
+    async with session(with_columns(tmp_path, seconds=1.5), **limits, **HIDDEN) as env:
+        assert (await env.reset(task())).tools
+
+
+@pytest.mark.slow
+async def test_a_reset_tool_that_fails_is_a_failure_of_the_environment_and_not_of_its_reward(tmp_path):
+    async with session(with_columns(tmp_path, count=-1), **HIDDEN) as env:
+        with pytest.raises(EnvError, match=r"'restart' failed: .*no such stock"):
+            await env.reset(task())
+
+
+@pytest.mark.slow
+async def test_tools_on_later_pages_are_listed_too(data, monkeypatch):
+    monkeypatch.setenv("SHOP_PAGES", "1")
+    async with session(data, env_variables=["SHOP_PAGES"], **HIDDEN) as env:
+        await play(env)
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """An MCP server with state: a shop whose stock the policy changes. Arguments: the transport, and perhaps a port.
 
-With the environment variable `SHOP_OWNER` it has two more tools. With `SHOP_TOKEN` it answers by HTTP only requests
-with this bearer token.
+With the environment variable `SHOP_OWNER` it has two more tools, with `SHOP_PAGES` it lists one tool per page. With
+`SHOP_TOKEN` it answers by HTTP only requests with this bearer token.
 """
 
 import asyncio
@@ -13,14 +13,31 @@ import uvicorn
 from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import ListToolsResult, PaginatedRequestParams
 
-server = MCPServer("shop")
+
+class Shop(MCPServer):
+    """Server that lists one tool per page if `SHOP_PAGES` is set; the cursor is the number of the next one."""
+
+    async def _handle_list_tools(self, ctx: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
+        tools = await self.list_tools()
+        if "SHOP_PAGES" not in os.environ:
+            return ListToolsResult(tools=tools)
+        number = int((params and params.cursor) or 0)
+        following = str(number + 1) if number + 1 < len(tools) else None
+        return ListToolsResult(tools=tools[number : number + 1], next_cursor=following)
+
+
+server = Shop("shop")
 stock: dict[str, int] = {}
 
 
 @server.tool()
-def restart(item: str, count: int) -> str:
-    """Begin a task with `count` pieces of an item."""
+async def restart(item: str, count: int, seconds: float = 0.0) -> str:
+    """Begin a task with `count` pieces of an item, after some `seconds`."""
+    if count < 0:
+        raise ToolError("no such stock")
+    await asyncio.sleep(seconds)
     stock.clear()
     stock[item] = count
     return "ok"

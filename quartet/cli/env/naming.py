@@ -13,16 +13,22 @@ def environment_name(name: str) -> str:
     """Return the name for a recipe. `doors` becomes `doors:Houses` if doors.py in the current folder defines only the
     environment `Houses`.
 
-    Raise `ConfigError` for a path, or if the module defines no environment, or several.
+    Raise `ConfigError` for a path, for a name that a registered environment has too, or if the module defines no
+    environment, or several.
     """
     from quartet.env.base import Environment
-    from quartet.registry import names
+    from quartet.registry import find, names
     from quartet.shipped import import_module
 
     path = Path(f"{name}.py")
     if "/" in name and path.exists():
         raise ConfigError(f"{name} is a path, not a module", f"run the command in {path.parent} with {path.stem}")
-    if ":" in name or name in names("env") or not path.exists():
+    if ":" in name or not path.exists():
+        return name
+    if name in names("env"):
+        # A script of that name, such as dataset.py, is no environment, and a plugin's own module is the registered one.
+        if "quartet.env" in path.read_text() and find("env", name).__module__ != name:
+            raise ConfigError(f"an environment {name!r} is registered, and {path} is another", f"write {name}:CLASS")
         return name
     own = vars(import_module(name)).values()
     classes = [one for one in own if isinstance(one, type) and issubclass(one, Environment) and one.__module__ == name]

@@ -23,10 +23,13 @@ def new(name: str, as_json: bool) -> None:
 
     from quartet.env.skeleton import skeleton
     from quartet.files.disk import usable_output
+    from quartet.registry import names
 
     if not name.isidentifier() or iskeyword(name):
         advice = "use letters, digits and underscores, and no keyword of Python"
         raise ConfigError(f"{name!r} is not the name of a Python module", advice)
+    if name in names("env"):
+        raise ConfigError(f"an environment {name!r} exists, which commands would take for yours", "give another name")
     files = {Path(file): text for file, text in skeleton(name).items()}
     if there := [file for file in files if file.exists()]:
         raise ConfigError(f"{there[0]} already exists", "give another name")

@@ -6,7 +6,7 @@ from quartet.env.checks.base import EnvCheck, Finding, Grade
 
 
 class Experts(EnvCheck):
-    """Every expert gets a reward of 1; an agent that does nothing, and a wrong solution, get 0."""
+    """Every expert gets a reward of at least 1; an agent that does nothing, and a wrong solution, get at most 0."""
 
     async def run(self, subject: Subject) -> list[Finding]:
         environment, families = subject.environment, subject.families
@@ -18,7 +18,7 @@ class Experts(EnvCheck):
                 grade=Grade.ERROR,
                 what=f"{result.family}, seed {result.seed}: {result.summary}",
                 where=subject.place("step"),
-                advice="the expert should get 1, an agent that does nothing and a wrong solution 0",
+                advice="the expert should get at least 1, an agent that does nothing and a wrong solution at most 0",
             )
             for result in played
             if not result.passed

@@ -32,7 +32,7 @@ class BrowserGym(Environment):
         options: dict[str, Any] = {}
         """Keyword arguments of the environment, for example `{task_kwargs = {start_url = "http://127.0.0.1:8000"}}`."""
         turn_limit: Positive | None = None
-        """Turn limit of every family."""
+        """Turn limit of every family in evaluations; training applies it with `control.horizon = "suite"`."""
         reachable: list[str] = []
         """Further addresses that pages and the action `goto` may reach, such as `127.0.0.1:8000` or `*.example.com`;
         `*` for all, those of this machine included. The page `start_url` of the task, and the addresses that the

@@ -39,7 +39,8 @@ class Gem(Environment):
         """Show in every observation all that the player has read so far; false shows only what is new, for the loop
         `append`."""
         turn_limit: Positive | None = None
-        """Turn limit of every family; by default the environment's own, if its id has one."""
+        """Turn limit of every family in evaluations; training applies it with `control.horizon = "suite"`. By default
+        the environment's own, if its id has one."""
 
     settings: Settings
     deterministic = True

@@ -7,8 +7,12 @@ from quartet.env.base import Env, Environment
 from quartet.env.extra import import_extra
 from quartet.env.gym.session import GymSession
 from quartet.env.gym.text import ansi, minigrid, values
-from quartet.errors import ConfigError
+from quartet.errors import ConfigError, SetupError
+from quartet.registry import PLACE_OF_MODULES
+from quartet.shipped import import_module
 
+OF_EXTRA = {"gymnasium", "minigrid"}
+"""Packages of the extra that register ids."""
 DESCRIPTIONS = {"auto": None, "ansi": ansi, "values": values, "minigrid": minigrid}
 
 
@@ -32,9 +36,11 @@ class Gymnasium(Environment):
         registered `reward_threshold`, such as 475 of `CartPole-v1`. Without both, a terminated episode whose last
         reward is above 0 is one."""
         turn_limit: Positive | None = None
-        """Turn limit of every family; by default the environment's own."""
+        """Turn limit of every family in evaluations; training applies it with `control.horizon = "suite"`. By default
+        the environment's own."""
 
     settings: Settings
+    observation_format = 2  # 1 left out numbers of arrays of more than 1000, and wrapped long rows
     deterministic = True
     extra = "gymnasium"
     grammar = "the name or number of an action, such as `forward`"
@@ -67,9 +73,21 @@ class Gymnasium(Environment):
         """Return the registered specification. Raise `ConfigError` for an unknown id."""
         gymnasium = import_extra("gymnasium", self.extra)
         module, _, name = family.rpartition(":")
-        if module:
+        if module.partition(".")[0] in OF_EXTRA:
             import_extra(module, self.extra)
+        elif module:
+            _import_own(module)
         try:
             return gymnasium.spec(name)
         except gymnasium.error.Error as error:
             raise ConfigError(f"env.ids: {error}", "write an id such as minigrid:BabyAI-GoToLocal-v0") from error
+
+
+def _import_own(module: str) -> None:
+    """Import the user's module, which registers ids. Raise `SetupError` if it cannot be imported."""
+    try:
+        import_module(module)
+    except ImportError as error:
+        raise SetupError(
+            f"env.ids: cannot import the module {module!r}: {error}", f"check that {PLACE_OF_MODULES}"
+        ) from error

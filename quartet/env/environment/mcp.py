@@ -8,6 +8,7 @@ from quartet.config import Recipe
 from quartet.config.section import Positive
 from quartet.env.base import Env, EnvPool
 from quartet.env.dataset.session import DatasetSession
+from quartet.env.deadlines import Deadlines
 from quartet.env.earlier_turns import require_earlier_turns
 from quartet.env.environment import dataset
 from quartet.env.tools.mcp_server import EXTRA, McpServer
@@ -44,7 +45,8 @@ class Mcp(dataset.Dataset):
         """True to show the result of `reset_tool` below the prompt, for a server whose reset returns what the policy
         sees first, such as the board of a game."""
         turn_limit: Positive = 8
-        """Turn limit of a task. An episode that reaches it without an answer gets the reward of `reward_tool` alone."""
+        """Turn limit of a task. With `reward_tool`, an episode that reaches it without an answer ends with the reward
+        of this tool alone. Without, evaluations apply the limit, and training with `control.horizon = "suite"`."""
 
     typed_actions = True
     extra = EXTRA
@@ -86,9 +88,10 @@ class Mcp(dataset.Dataset):
 
     def around(self, env: config.Env, answers: DatasetSession) -> Env:
         settings: Any = self.settings
+        limits = Deadlines.of(env)
 
         def connect() -> McpServer:
-            return McpServer(settings.command, settings.url, env.step_timeout_seconds, *self._secrets())
+            return McpServer(settings.command, settings.url, max(limits.step, limits.reset), *self._secrets())
 
         return ToolSession(
             answers,
@@ -98,7 +101,8 @@ class Mcp(dataset.Dataset):
             reward_tool=settings.reward_tool,
             show_reset=settings.show_reset,
             turn_limit=settings.turn_limit,
-            calls_seconds=CALLS_SHARE * env.step_timeout_seconds,
+            calls_seconds=CALLS_SHARE * limits.step,
+            reward_seconds=limits.step,
         )
 
     def _secrets(self) -> tuple[dict[str, str], str]:

@@ -36,7 +36,10 @@ class Offline(Environment):
         """Share of each family's recordings that are used in evaluations only."""
 
     settings: Settings
-    first_settings = {"env": {"data": str(EXAMPLE), "max_patches": 1, "screenshots": False}}
+    first_settings = {
+        "env": {"data": str(EXAMPLE), "max_patches": 1, "screenshots": False},
+        "control": {"horizon": ["suite"]},
+    }
     grammar = "an action of Quartet's grammar, such as `click LABEL [1]`"
     deterministic = True
     source = "UI-S1, arXiv 2509.11543, algorithm 1; thought-free patches"

@@ -24,7 +24,7 @@ class OpenEnv(Environment):
         token_variable: str = ""
         """Environment variable whose value is sent as a bearer token; empty sends none."""
         turn_limit: Positive | None = None
-        """Turn limit of every family."""
+        """Turn limit of every family in evaluations; training applies it with `control.horizon = "suite"`."""
 
     settings: Settings
     typed_actions = True

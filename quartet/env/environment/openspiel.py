@@ -32,7 +32,8 @@ class OpenSpiel(Environment):
         view: Literal["observation", "information_state"] = "observation"
         """Observation of a player: the game's observation, or all that the player has learned since the start."""
         turn_limit: Positive | None = None
-        """Turn limit of every family; by default the maximum length of the game."""
+        """Turn limit of every family in evaluations; training applies it with `control.horizon = "suite"`. By default
+        the maximum length of the game."""
 
     settings: Settings
     deterministic = True

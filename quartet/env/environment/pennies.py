@@ -20,6 +20,7 @@ class Pennies(Environment):
 
     grammar = "`click heads [1]` or `click tails [2]`"
     source = "von Neumann and Morgenstern 1944, Theory of Games and Economic Behavior"
+    first_settings = {"rollout": {"max_turns": 1}}
 
     def families(self) -> list[str]:
         return FAMILIES

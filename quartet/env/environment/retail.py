@@ -28,7 +28,11 @@ class Retail(Environment):
     deterministic = typed_actions = True
     grammar = '`call NAME {"argument": "value"}`, or a message to the customer'
     source = "Yao et al. 2024, tau-bench; Zhao et al. 2025, MUA-RL"
-    first_settings = {"env": {"screenshots": False}, "rollout": {"loop": "append", "max_turns": 12, "max_tokens": 96}}
+    first_settings = {
+        "env": {"screenshots": False},
+        "rollout": {"loop": "append", "max_turns": 12, "max_tokens": 96},
+        "control": {"horizon": ["suite"]},
+    }
 
     @classmethod
     def check(cls, settings: Any, recipe: Recipe) -> None:

@@ -27,7 +27,8 @@ class TextArena(Environment):
         """Show in every observation all that the player has read so far; false shows only what is new, for the loop
         `append`."""
         turn_limit: Positive | None = None
-        """Turn limit of every family; by default the game's own, if its id has one."""
+        """Turn limit of every family in evaluations; training applies it with `control.horizon = "suite"`. By default
+        the game's own, if its id has one."""
 
     settings: Settings
     deterministic = True
@@ -37,6 +38,7 @@ class TextArena(Environment):
     first_settings = {
         "env": {"ids": ["GuessTheNumber-v0"], "screenshots": False},
         "rollout": {"max_turns": 12, "max_tokens": 64},
+        "control": {"horizon": ["suite"]},
     }
 
     @classmethod

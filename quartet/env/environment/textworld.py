@@ -24,7 +24,8 @@ class TextWorld(Environment):
         progress_reward: float = 0.0
         """Reward of a command that shortens the way to the end, and penalty of one that makes it longer."""
         turn_limit: Positive | None = None
-        """Turn limit of every family; by default three times the length of the solution of its first game, plus 5."""
+        """Turn limit of every family in evaluations; training applies it with `control.horizon = "suite"`. By default
+        three times the length of the solution of its first game, plus 5."""
 
     settings: Settings
     deterministic = True
@@ -34,6 +35,7 @@ class TextWorld(Environment):
     first_settings = {
         "env": {"screenshots": False, "step_timeout_seconds": 120.0},
         "rollout": {"loop": "append", "max_turns": 20, "max_tokens": 16},
+        "control": {"horizon": ["suite"]},
     }
 
     def families(self) -> list[str]:

@@ -77,7 +77,11 @@ sql(query) on the table people(name, age, city)"""
             ('call calculator {"expression": "6 * 45"}', "270"),
         ),
     )
-    first_settings = {"env": {"screenshots": False}, "rollout": {"loop": "append", "max_turns": 6, "max_tokens": 48}}
+    first_settings = {
+        "env": {"screenshots": False},
+        "rollout": {"loop": "append", "max_turns": 6, "max_tokens": 48},
+        "control": {"horizon": ["suite"]},
+    }
 
     @classmethod
     def check(cls, settings: Any, recipe: Recipe) -> None:

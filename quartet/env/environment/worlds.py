@@ -41,6 +41,7 @@ class Worlds(Environment):
     first_settings = {
         "env": {"families": ["web-easy", "house-easy"], "screenshots": False},
         "rollout": {"max_turns": 15, "max_tokens": 8},
+        "control": {"horizon": ["suite"]},
     }
 
     def families(self) -> list[str]:

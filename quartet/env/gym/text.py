@@ -1,6 +1,7 @@
 """Observations of Gymnasium environments as text."""
 
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -79,6 +80,9 @@ def _position(ahead: int, side: int) -> str:
 
 
 def _value(value: Any) -> str:
-    return (
-        str(value) if isinstance(value, str) else numpy.array2string(numpy.asarray(value), precision=3, separator=", ")
+    if isinstance(value, str):
+        return value
+    # NumPy leaves out most of more than 1000 numbers by default, and wraps rows after 75 characters.
+    return numpy.array2string(
+        numpy.asarray(value), precision=3, separator=", ", threshold=sys.maxsize, max_line_width=sys.maxsize
     )

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from quartet import config
-from quartet.env import make_environment
+from quartet.env import make_pool
 from quartet.env.deadlines import Deadlines
 from quartet.env.guarded import GuardedPool
 
@@ -16,7 +16,7 @@ LOG = logging.getLogger(__name__)
 @asynccontextmanager
 async def opened(env: config.Env, *, guarded: bool) -> AsyncIterator[Any]:
     """Give a new session, which is released with the block. Exceptions in the code of a guarded one are `EnvError`s."""
-    pool, limits = make_environment(env).pool(env), Deadlines.of(env)
+    pool, limits = make_pool(env), Deadlines.of(env)
     pool = GuardedPool(pool) if guarded else pool
     try:
         async with limits.bounded("start", f"the start of a session of {env.name}"):

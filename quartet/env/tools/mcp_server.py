@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -20,7 +20,8 @@ class McpServer:
         self, command: Sequence[str], url: str, timeout_seconds: float, variables: Mapping[str, str], token: str
     ) -> None:
         """Describe the connection: to the process that `command` starts, which gets the environment `variables`, or to
-        the server at `url`, which gets `token` in every request unless it is empty."""
+        the server at `url`, which gets `token` in every request unless it is empty. `timeout_seconds` bounds requests
+        without a limit of their own."""
         self._mcp = import_extra("mcp", EXTRA)
         self._command, self._url, self._timeout_seconds = command, url, timeout_seconds
         self._variables, self._token = variables, token
@@ -66,10 +67,9 @@ class McpServer:
     async def _hold(self, opened: "asyncio.Future[None]") -> None:
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(await self._described(stack))
-            listed = (await client.list_tools()).tools
             self.tools = [
                 Tool(function=Function(name=one.name, description=one.description or "", parameters=one.input_schema))
-                for one in listed
+                async for one in _listed(client)
             ]
             self._client = client
             opened.set_result(None)
@@ -86,3 +86,15 @@ class McpServer:
             sender = http.create_mcp_http_client(headers=bearer(self._token))
             target = http.streamable_http_client(self._url, http_client=await stack.enter_async_context(sender))
         return self._mcp.Client(target, read_timeout_seconds=self._timeout_seconds)
+
+
+async def _listed(client: Any) -> AsyncIterator[Any]:
+    """Yield the server's tools, which it may list in several pages."""
+    cursor = None
+    while True:
+        page = await client.list_tools(cursor=cursor)
+        for tool in page.tools:
+            yield tool
+        cursor = page.next_cursor
+        if cursor is None:
+            return

@@ -27,6 +27,7 @@ from quartet.types import (
 )
 
 USAGE = "call a tool, or give the answer"
+READ_LOG = "read the server's log"
 OVER = "not started: the time for the calls of a response was over"
 
 
@@ -44,12 +45,15 @@ class ToolSession:
         show_reset: bool,
         turn_limit: int,
         calls_seconds: float,
+        reward_seconds: float,
     ) -> None:
         """Make a session. `show_reset` shows the result of `reset_tool` below the row; `reward_tool` is also asked
-        after `turn_limit` turns without an answer. The calls of one response may take `calls_seconds`."""
+        after `turn_limit` turns without an answer. The calls of one response may take `calls_seconds`,
+        the call of `reward_tool` may take `reward_seconds`."""
         self._answers, self._row_of, self._connect = answers, row_of, connect
         self._reset_tool, self._reward_tool = reset_tool, reward_tool
-        self._show_reset, self._turn_limit, self._calls_seconds = show_reset, turn_limit, calls_seconds
+        self._show_reset, self._turn_limit = show_reset, turn_limit
+        self._calls_seconds, self._reward_seconds = calls_seconds, reward_seconds
         self._server: McpServer | None = None
 
     async def reset(self, task: Task) -> Observation:
@@ -63,7 +67,7 @@ class ToolSession:
         hidden = {self._reset_tool, self._reward_tool} - {""}
         if missing := hidden - {tool.function.name for tool in self._server.tools}:
             raise ConfigError(f"the MCP server has no tool {min(missing)!r}", nearest(min(missing), self._names()))
-        begun = await self._own_call(self._reset_tool) if self._reset_tool else ""
+        begun = await self._begun() if self._reset_tool else ""
         self._tools = [tool for tool in self._server.tools if tool.function.name not in hidden]
         self._turns = 0
         seen = await self._answers.reset(task)
@@ -142,20 +146,37 @@ class ToolSession:
         """Add the reward that the server reports, if it reports one."""
         if not self._reward_tool:
             return result
-        reported = {self._reward_tool: number(await self._own_call(self._reward_tool))}
+        reported = {self._reward_tool: number(await self._reported())}
         rewards = merged([result.rewards, reported])
         total, success = self._answers.judged(rewards)
         return replace(result, reward=total, rewards=rewards, info={"success": success})
 
-    async def _own_call(self, name: str) -> str:
+    async def _begun(self) -> str:
+        """Return the result of the reset tool. Raise `EnvError` if it fails: then no episode has begun."""
+        text, failed = await self._own_call(self._reset_tool)
+        if failed:
+            raise EnvError(f"the MCP server's tool {self._reset_tool!r} failed: {text:.300}", READ_LOG)
+        return text
+
+    async def _reported(self) -> str:
+        """Return the result of the reward tool. Raise `RewardError` if it fails or does not answer in time."""
+        name, seconds = self._reward_tool, self._reward_seconds
+        try:
+            text, failed = await self._own_call(name, seconds)
+        except TimeoutError as error:
+            raise RewardError(
+                f"the MCP server's tool {name!r} did not answer within {seconds:g} s", READ_LOG
+            ) from error
+        if failed:
+            raise RewardError(f"the MCP server's tool {name!r} failed: {text:.300}", READ_LOG)
+        return text
+
+    async def _own_call(self, name: str, seconds: float | None = None) -> tuple[str, bool]:
         """Call a tool that the policy does not see, with the columns of the row that it takes."""
         server = self._connected()
         schema = next(tool.function.parameters for tool in server.tools if tool.function.name == name)
         taken_columns = {key: self._row[key] for key in schema.get("properties", {}) if key in self._row}
-        text, failed = await server.call(name, taken_columns)
-        if failed:
-            raise RewardError(f"the MCP server's tool {name!r} failed: {text:.300}", "read the server's log")
-        return text
+        return await server.call(name, taken_columns, seconds)
 
     def _connected(self) -> McpServer:
         if self._server is None:

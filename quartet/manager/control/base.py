@@ -115,6 +115,10 @@ class RolloutAllocator(ControlPart):
 class Horizon(ControlPart):
     """Interface of horizons, which choose the turn limit of rollouts."""
 
+    applies_family_limits: ClassVar[bool] = False
+    """True if no limit exceeds the environment's limit of the task's family (`Environment.max_turns`), which
+    evaluations apply. A run whose horizons do not apply a limit below `rollout.max_turns` prints a note."""
+
     @abstractmethod
     def max_turns(self, task: Task) -> int:
         """Return the turn limit of all rollouts of a new group of this task."""

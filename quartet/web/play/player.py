@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from quartet import config
 from quartet.actions.taken import taken_action
-from quartet.env import make_environment, suite_families
+from quartet.env import make_environment, make_pool, suite_families
 from quartet.env.base import Env
 from quartet.env.deadlines import Deadlines
 from quartet.env.guarded import GuardedPool
@@ -49,7 +49,7 @@ class Player:
         """Raise `ConfigError` for an unknown environment or family, `SetupError` if the environment cannot run here."""
         self._env, self.environment, self.families = env, make_environment(env), suite_families(env)
         self._deadlines = Deadlines.of(env)
-        self._pool = GuardedPool(self.environment.pool(env))
+        self._pool = GuardedPool(make_pool(env))
         self._session: Env | None = None
         self._one_at_a_time = asyncio.Lock()
         self.episode = Episode(number=0, task=self._task(self.families[0], 0))

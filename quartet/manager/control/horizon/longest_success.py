@@ -37,6 +37,7 @@ class LongestSuccessHorizon(Horizon):
         upper bound is subtracted first."""
 
     settings: Settings
+    applies_family_limits = True
     source = "DART, arXiv 2509.23866, dynamic trajectory length"
 
     def max_turns(self, task: Task) -> int:

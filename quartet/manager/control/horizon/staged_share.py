@@ -31,6 +31,7 @@ class StagedShareHorizon(Horizon):
             return self
 
     settings: Settings
+    applies_family_limits = True
     source = "AgentGym-RL, arXiv 2509.08755, ScalingInter-RL"
 
     def max_turns(self, task: Task) -> int:
