@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,6 +14,7 @@ from quartet.types import Message, Prompt, Tool
 FORM = '{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}'
 ANSWER = "assistant"
 ROLES = {"system", "user", "tool", ANSWER}
+Line = TypeVar("Line", bound="Chat")
 
 
 class Chat(msgspec.Struct, frozen=True):
@@ -24,6 +26,19 @@ class Chat(msgspec.Struct, frozen=True):
     """Numbers of the answers, from 0, that are read and not learned by `quartet sft`."""
 
 
+class _Called(msgspec.Struct):
+    """Calls of tools in a message, which OpenAI's API keeps outside the text."""
+
+    tool_calls: Any = None
+    function_call: Any = None
+
+
+class _Calls(msgspec.Struct):
+    """Calls of tools in a chat."""
+
+    messages: list[_Called] = []
+
+
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """One answer of a chat, and the messages since the previous answer."""
 
@@ -31,6 +46,26 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     said: str
     prompt_ids: list[int]
     response_ids: list[int]
+
+
+def decode_chat(line: bytes, kind: type[Line]) -> Line:
+    """Return the chat in one line of a file.
+
+    Raise `ValueError` for a call outside the text, which would be lost, and for an empty answer that is learned. Raise
+    `msgspec.DecodeError` for a line that is not of type `kind`.
+    """
+    for message in msgspec.json.decode(line, type=_Calls).messages:
+        if message.tool_calls or message.function_call:
+            raise ValueError(
+                f"a message has {'tool_calls' if message.tool_calls else 'function_call'}: "
+                "write the call as text in content, in the format that the policy answers with"
+            )
+    chat = msgspec.json.decode(line, type=kind)
+    answers = [message.content for message in chat.messages if message.role == ANSWER]
+    for number, answer in enumerate(answers):
+        if not answer.strip() and number not in chat.unlearned:
+            raise ValueError(f"answer {number} is empty: write its text, or name its number in unlearned")
+    return chat
 
 
 def exchanges(chat: Chat, renderer: Renderer) -> Iterator[Exchange]:
@@ -64,7 +99,7 @@ def read_messages(path: Path) -> list[Message]:
     messages: list[Message] = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
-            chat = msgspec.json.decode(line, type=Chat)
+            chat = decode_chat(line, Chat)
             _check_roles([message.role for message in chat.messages])
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
             raise ConfigError(f"{path}:{number}: {error}", f"write one chat per line: {FORM}") from error
