@@ -1,5 +1,6 @@
 """Chats: the common format of fine-tuning data, one JSON object per line."""
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -72,9 +73,8 @@ def exchanges(chat: Chat, renderer: Renderer) -> Iterator[Exchange]:
     """Yield each answer of the chat, with the token ids that a rollout would have recorded.
 
     Raise `ValueError` for an unknown role, unless messages precede every answer and an answer ends the chat, and for an
-    answer without the end of the thought that the chat template leaves open.
+    answer without the end of the thought that the chat template leaves open, or with its beginning again.
     """
-    thought_end = _end_of_thought(renderer.opening_of_thought)
     read: list[Message] = []
     prompt: Prompt | None = None
     response: list[int] = []
@@ -83,8 +83,7 @@ def exchanges(chat: Chat, renderer: Renderer) -> Iterator[Exchange]:
         if message.role != ANSWER:
             read.append(message)
             continue
-        if thought_end not in message.content:
-            raise ValueError(f"the chat template opens a thought, and an answer has no {thought_end}")
+        _check_thought(renderer.opening_of_thought, renderer.after_opening(message.content))
         prompt = renderer.extend_chat(prompt, response, read) if prompt else renderer.start_chat(read, chat.tools or ())
         response = renderer.response(message.content)
         yield Exchange(read=read, said=message.content, prompt_ids=prompt.ids, response_ids=response)
@@ -107,15 +106,23 @@ def read_messages(path: Path) -> list[Message]:
     return messages
 
 
-def _end_of_thought(opening: str) -> str:
-    """Return the tag that ends the thought, or an empty text if the opening leaves no thought open.
+def _check_thought(opening: str, said: str) -> None:
+    """Raise `ValueError` unless the answer ends the thought that the template's opening leaves open, and for an answer
+    that begins a thought again. `said` is the answer without the opening.
 
-    >>> _end_of_thought("<think>\\n"), _end_of_thought("<think>\\n\\n</think>\\n\\n")
-    ('</think>', '')
+    >>> _check_thought("<think>\\n", "easy</think>4")
+    >>> _check_thought("<think>\\n\\n</think>\\n\\n", "4")
     """
-    _, found, after = opening.rpartition("<")
-    name = after.partition(">")[0]
-    return f"</{name}>" if found and not name.startswith("/") else ""
+    begin = re.search(r"<([^<>/]+)>", opening)
+    if begin is None:
+        return
+    end = f"</{begin[1]}>"
+    thought, ended, _ = said.partition(end)
+    is_open = end not in opening
+    if is_open and not ended:
+        raise ValueError(f"the chat template opens a thought, and an answer has no {end}")
+    if begin[0] in thought if is_open else said.lstrip().startswith(begin[0]):
+        raise ValueError(f"the chat template writes {opening!r} before an answer, and an answer has {begin[0]} again")
 
 
 def _check_roles(roles: Sequence[str]) -> None:
