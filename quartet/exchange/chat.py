@@ -13,7 +13,7 @@ from quartet.config import Recipe
 from quartet.errors import ConfigError
 from quartet.exchange.lines import read_lines
 from quartet.exchange.record import TrajectoryRecord
-from quartet.policy.chat import ANSWER, FORM, Chat, Exchange, decode_chat, exchanges
+from quartet.policy.chat import ANSWER, FORM, Chat, Exchange, decode_chat, exchanges, naming_line
 from quartet.policy.renderer import Renderer
 from quartet.registry import build
 from quartet.types import Call, FinishReason, Observation, Sampling, Status, Task, TokenColumns, Tool, Trajectory, Turn
@@ -127,10 +127,8 @@ def _joined(
     calls: list[Call] = []
     turns: list[Turn] = []
     for number, line in lines:
-        try:
+        with naming_line(path, number):
             rendered = list(exchanges(line, renderer))
-        except ValueError as error:
-            raise ConfigError(f"{path}:{number}: {error}", f"one chat per line: {FORM}") from error
         for exchange in (one for place, one in enumerate(rendered) if place not in line.unlearned):
             turns.append(_turn(exchange, line.tools or [], call_index=len(calls)))
             calls.append(_demonstrated(exchange.prompt_ids, exchange.response_ids))

@@ -2,18 +2,20 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from quartet.errors import ConfigError
+from quartet.errors import ConfigError, QuartetError
 from quartet.policy.renderer import Renderer
 from quartet.types import Message, Prompt, Tool
 
 FORM = '{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}'
 ANSWER = "assistant"
+ADVICE = "correct the chat, or give the tokenizer a chat template that accepts it"
 ROLES = {"system", "user", "tool", ANSWER}
 Line = TypeVar("Line", bound="Chat")
 
@@ -90,6 +92,20 @@ def exchanges(chat: Chat, renderer: Renderer) -> Iterator[Exchange]:
         read = []
 
 
+@contextmanager
+def naming_line(path: Path, number: int) -> Iterator[None]:
+    """Convert errors of a chat to `ConfigError`, which names file and line.
+
+    A chat template that rejects a chat raises `QuartetError` with advice about environments.
+    """
+    try:
+        yield
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ConfigError(f"{path}:{number}: {error}", f"write one chat per line: {FORM}") from error
+    except QuartetError as error:
+        raise ConfigError(f"{path}:{number}: {error.what}", ADVICE) from error
+
+
 def read_messages(path: Path) -> list[Message]:
     """Return the messages of all chats in a file, in order. Raise `ConfigError`, which names file and line, for a line
     that is not a chat."""
@@ -97,11 +113,9 @@ def read_messages(path: Path) -> list[Message]:
         raise ConfigError(f"no file at {path}", f"write one chat per line: {FORM}")
     messages: list[Message] = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        try:
+        with naming_line(path, number):
             chat = decode_chat(line, Chat)
             _check_roles([message.role for message in chat.messages])
-        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-            raise ConfigError(f"{path}:{number}: {error}", f"write one chat per line: {FORM}") from error
         messages += chat.messages
     return messages
 
