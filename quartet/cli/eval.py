@@ -123,18 +123,15 @@ def _line(name: str, greedy: float | None, sampled: float | None) -> str:
 def _policy_of_run(run: Path, which: str, tasks: "Recipe") -> Path:
     """Return the folder of the run's policy, `which` is "best" or "latest".
 
-    Raise `ConfigError` if the best policy would be evaluated on the seeds that selected it.
+    Raise `ConfigError` if no policy is the best, or if the best would be evaluated on the seeds that selected it.
     """
     from quartet.errors import ConfigError
     from quartet.ledger import Ledger
     from quartet.manager.evaluation import DURING
 
     with closing(Ledger.view(run)) as ledger:
-        best = ledger.policies.best() if which == "best" else None
-        chosen_on = ledger.evaluations.seeds(tasks.env.name, DURING) if best else set[int]()
-        policy = best or ledger.policies.latest()
-    if which == "best" and best is None:
-        say("no evaluation during training has marked a best policy: evaluating the latest", err=True)
+        policy = ledger.policies.chosen(which)
+        chosen_on = ledger.evaluations.seeds(tasks.env.name, DURING) if which == "best" else set[int]()
     if chosen_on & set(tasks.evaluation.reported_seeds):
         raise ConfigError(
             f"the best policy of {run} was chosen on seeds {min(chosen_on):,} to {max(chosen_on):,}: its success on "

@@ -24,16 +24,13 @@ def command(run: Path, output: Path, which: str, form: str, as_json: bool) -> No
     """Write a policy of RUN to the folder OUTPUT, in Hugging Face format or, as an adapter, in that of `peft`."""
     from contextlib import closing
 
-    from quartet.errors import ConfigError
     from quartet.ledger import Ledger
     from quartet.policy.export import export_adapter, export_whole
     from quartet.recipe.file import read_resolved
 
     recipe = read_resolved(run / "config.toml")
     with closing(Ledger.view(run)) as ledger:
-        policy = ledger.policies.best() if which == "best" else ledger.policies.latest()
-    if policy is None:
-        raise ConfigError(f"no evaluation during training has marked a best policy of {run}", "use --policy latest")
+        policy = ledger.policies.chosen(which)
     write = export_adapter if form == "adapter" else export_whole
     write(run / policy.path, output, trust_remote_code=recipe.model.trust_remote_code)
     if as_json:

@@ -4,7 +4,7 @@ import json
 import sys
 from pathlib import Path
 from shlex import quote
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -13,13 +13,16 @@ from quartet.cli.parameters import JSON, SET
 from quartet.errors import ConfigError
 from quartet.terminal.say import say
 
+if TYPE_CHECKING:
+    from quartet.config import Recipe
+
 LONGEST_CONTEXT_TOKENS = 4096
 """Maximum `engine.max_context_tokens` written to a recipe; a longer context takes too much memory for a first run."""
 LONGEST_CONTEXT_WITH_PICTURES = 16_384
 """The same for a model that reads pictures: five screens of 1920 x 1080 pixels take up to 13,500 tokens."""
 LARGE_WEIGHT_BYTES = 100_000_000
 """Size of weights above which a recipe gets the rate below. Policies that Quartet makes are smaller."""
-LEARNING_RATE_OF_LARGE_WEIGHTS = 1e-6
+LEARNING_RATE_OF_LARGE_WEIGHTS, LEARNING_RATE_OF_ADAPTERS = 1e-6, 1e-4
 PICTURES = {"min": 3, "every": 3}
 """A prompt shows the newest three to five pictures."""
 
@@ -60,8 +63,9 @@ def command(
     known, folder_type = _known_model(env_name), click.Path(path_type=Path)
     model_path: Path = model or _ask("--model", "Model folder", default=known, type=folder_type, quiet=as_json)
     chosen = _chosen(folder, env_name, model_path, overrides)
-    parse_recipe(chosen, "quartet init", [*overrides], folder)  # a template has no place for unknown settings
-    text = commented_recipe(chosen, every_setting=every_setting)
+    parsed = parse_recipe(chosen, "quartet init", [*overrides], folder)  # no template has a place for unknown settings
+    reasons = _set_learning_rate(chosen, parsed, model_path)
+    text = commented_recipe(chosen, reasons=reasons, every_setting=every_setting)
     with usable_output(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with usable_output(file), whole_file(file) as fresh:
@@ -97,11 +101,17 @@ def _known_model(env: str) -> str | None:
     return next((recipe.model.path for recipe in recipes if recipe.env.name == env), None)
 
 
+def _named(model: Path) -> Path | None:
+    """Return the folder of the policy that has this name; None if `model` is a folder itself."""
+    from quartet.shipped import named_policies
+
+    return None if model.exists() else named_policies().get(str(model))
+
+
 def _chosen(folder: Path, env: str, model: Path, overrides: tuple[str, ...]) -> dict[str, Any]:
     """Return the values that differ from defaults: the environment's first settings, the model, and the overrides.
 
-    A model that reads pictures gets a history that bounds them, and the format of actions of its kind. A model with
-    more weights than policies that Quartet makes gets a lower learning rate.
+    A model that reads pictures gets a history that bounds them, and the format of actions of its kind.
     """
     from quartet.env.base import Environment
     from quartet.policy.kind.find import kind_of
@@ -109,9 +119,8 @@ def _chosen(folder: Path, env: str, model: Path, overrides: tuple[str, ...]) -> 
     from quartet.recipe.template import model_value
     from quartet.registry import find
     from quartet.runtime.check.model import check_model_folder, model_positions
-    from quartet.shipped import named_policies
 
-    named = None if model.exists() else named_policies().get(str(model))
+    named = _named(model)
     check_model_folder(named or model)
     kind, positions = kind_of(named or model), model_positions(named or model)
     environment = cast(type[Environment], find("env", env))
@@ -126,9 +135,25 @@ def _chosen(folder: Path, env: str, model: Path, overrides: tuple[str, ...]) -> 
         seen = {"loop": "screens", "history": {"name": "interval", **PICTURES}, "actions": kind.actions}
         chosen["rollout"] = chosen.get("rollout", {}) | seen
         chosen["train"] = chosen.get("train", {}) | {"max_tokens_per_microbatch": context}
-    weights = sum(file.stat().st_size for file in (named or model).glob("*.safetensors"))
-    if weights > LARGE_WEIGHT_BYTES:
-        chosen["train"] = chosen.get("train", {}) | {"learning_rate": LEARNING_RATE_OF_LARGE_WEIGHTS}
     for override in overrides:
         apply_override(chosen, override)
     return chosen
+
+
+def _set_learning_rate(chosen: dict[str, Any], parsed: "Recipe", model: Path) -> dict[str, str]:
+    """Add a learning rate for an adapter or a large model, unless one is given. Return its reason, by its setting.
+
+    Large is a model with more weights than policies that Quartet makes.
+    """
+    train = chosen.setdefault("train", {})
+    weights = sum(file.stat().st_size for file in (_named(model) or model).glob("*.safetensors"))
+    if "learning_rate" in train:
+        return {}
+    if parsed.lora.rank:
+        rate, reason = LEARNING_RATE_OF_ADAPTERS, "With `lora.rank` it is higher than for whole weights: 1e-5 to 5e-4."
+    elif weights > LARGE_WEIGHT_BYTES:
+        rate, reason = LEARNING_RATE_OF_LARGE_WEIGHTS, "It is low, since all weights of a large model are trained."
+    else:
+        return {}
+    train["learning_rate"] = rate
+    return {"train.learning_rate": reason}

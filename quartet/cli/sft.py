@@ -18,11 +18,14 @@ def command(recipe: Path, overrides: tuple[str, ...], as_json: bool) -> None:
     from quartet.recipe.file import load_recipe
     from quartet.terminal.progress import Watched
     from quartet.train.sft import run_sft
+    from quartet.train.sft_output import replaces_policy
     from quartet.train.sft_progress import step_watcher
 
     resolved = load_recipe(recipe, list(overrides))
     if resolved.lora.rank:
         say("note: fine-tuning trains all weights; lora.rank is for `quartet train`", err=True)
+    if replaces_policy(resolved):
+        say(f"note: replaces the policy in {resolved.sft.output}", err=True)
     with Watched("fine-tuning", quiet=as_json) as watched:
         summary = run_sft(resolved, on_step=step_watcher(watched, resolved.sft))
     if as_json:

@@ -257,7 +257,8 @@ class Sft(Section):
     """File in chat-format JSONL: {"messages": [{"role", "content"}, ...]} per line; only assistant tokens are trained.
     If it is empty and `steps` is 0, only exercises are trained."""
     output: LocalPath = ""
-    """Folder to which the policy is written."""
+    """Folder to which the policy is written. An earlier policy there is replaced, but none that the recipe reads, and
+    none of a run."""
     exercises: str = ""
     """`module:Class` that generates examples without data, such as `recipes.miniwob.copying:CopyingExercises`, which
     teaches a new policy to copy; empty for none."""

@@ -1,6 +1,7 @@
 """Trajectories as chats, the format of `quartet sft` and most fine-tuning tools; demonstrations can have it too."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,7 +13,7 @@ from quartet.config import Recipe
 from quartet.errors import ConfigError
 from quartet.exchange.lines import read_lines
 from quartet.exchange.record import TrajectoryRecord
-from quartet.policy.chat import ANSWER, FORM, Chat, Exchange, exchanges
+from quartet.policy.chat import ANSWER, FORM, Chat, Exchange, decode_chat, exchanges, naming_line
 from quartet.policy.renderer import Renderer
 from quartet.registry import build
 from quartet.types import Call, FinishReason, Observation, Sampling, Status, Task, TokenColumns, Tool, Trajectory, Turn
@@ -60,27 +61,31 @@ class ChatWriter:
     def write_turns(self, record: TrajectoryRecord, turns: Sequence[Turn], first_learned: int = 0) -> None:
         """Append the lines of these turns, with the task and the outcome of a record.
 
-        Answers before the turn `first_learned` are read and not learned. Guidance is left out, as in training, and so
-        are pictures that the policy did not read, since the history `sliding` counts them.
+        Answers before the turn `first_learned` and empty ones are read and not learned. Guidance is left out, as in
+        training, and so are pictures that the policy did not read, since the history `sliding` counts them.
         """
         trajectory, task = record.trajectory, record.trajectory.task
         unread = {"guidance": ""} if any(call.media for call in trajectory.calls) else {"guidance": "", "pictures": []}
         turns = [replace(turn, observation=replace(turn.observation, **unread)) for turn in turns]
         chats = self._loop.chats(turns) if turns else []
-        whole = len(chats) == 1
+        whole, written = len(chats) == 1, 0
         for turn, messages in enumerate(chats):
             if not whole and turn < first_learned:
                 continue
-            answers = sum(message.role == ANSWER for message in messages)
+            answers = [message.content.strip() for message in messages if message.role == ANSWER]
+            read = first_learned if whole else len(answers) - 1
+            unlearned = [number for number, answer in enumerate(answers) if number < read or not answer]
+            if len(unlearned) == len(answers):
+                continue  # a policy may end its turn at once
             line = ChatLine(
                 messages=messages,
-                unlearned=list(range(first_learned if whole else answers - 1)),
+                unlearned=unlearned,
                 tools=self._loop.tools(turns, turn) or None,
                 env=task.env,
                 family=task.family,
                 seed=task.seed,
                 params=task.params,
-                turn=turn if whole else turn - first_learned,
+                turn=written,
                 reward=record.reward,
                 success=trajectory.success,
                 policy=trajectory.policy,
@@ -88,6 +93,7 @@ class ChatWriter:
                 observation_hash=record.fingerprint.observation_hash if record.fingerprint else "",
             )
             self._file.write(self._encoder.encode(line) + b"\n")
+            written += 1
 
     def finish(self) -> None:
         """Do nothing, since every line is complete."""
@@ -101,7 +107,7 @@ def read_chat_trajectories(path: Path, env: str, renderer: Renderer) -> Iterator
     of prompts. Raises `ConfigError`, which names the line, if a line is invalid.
     """
     open_lines: list[tuple[int, ChatLine]] = []
-    for number, line in read_lines(path, ChatLine, "chat that names its task", _ADVICE):
+    for number, line in read_lines(path, partial(decode_chat, kind=ChatLine), "chat that names its task", _ADVICE):
         if line.turn == 0:
             yield from _joined(path, open_lines, env, renderer)
             open_lines = []
@@ -121,10 +127,8 @@ def _joined(
     calls: list[Call] = []
     turns: list[Turn] = []
     for number, line in lines:
-        try:
+        with naming_line(path, number):
             rendered = list(exchanges(line, renderer))
-        except ValueError as error:
-            raise ConfigError(f"{path}:{number}: {error}", f"one chat per line: {FORM}") from error
         for exchange in (one for place, one in enumerate(rendered) if place not in line.unlearned):
             turns.append(_turn(exchange, line.tools or [], call_index=len(calls)))
             calls.append(_demonstrated(exchange.prompt_ids, exchange.response_ids))

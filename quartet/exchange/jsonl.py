@@ -38,7 +38,8 @@ class JsonlWriter:
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, TrajectoryRecord]]:
     """Yield line numbers, from 1, and records. Raise `ConfigError`, which names the line, if a line is invalid."""
-    for number, record in read_lines(path, TrajectoryRecord | FormerRecord, "trajectory", _ADVICE):
+    decoder = msgspec.json.Decoder(TrajectoryRecord | FormerRecord)
+    for number, record in read_lines(path, decoder.decode, "trajectory", _ADVICE):
         try:
             yield number, current(record)
         except ValueError as error:

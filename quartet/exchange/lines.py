@@ -1,6 +1,6 @@
 """Reader of files with one JSON object per line, with line numbers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +9,19 @@ import msgspec
 from quartet.errors import ConfigError
 
 
-def read_lines(path: Path, kind: Any, name: str, advice: str) -> Iterator[tuple[int, Any]]:
+def read_lines(path: Path, decode: Callable[[bytes], Any], name: str, advice: str) -> Iterator[tuple[int, Any]]:
     """Yield line numbers, from 1, and decoded lines, without empty lines.
 
-    Raise `ConfigError` with `advice` for a line that is not of type `kind`; `name` is the type's name in the message.
+    Raise `ConfigError` with `advice` for a line that `decode` rejects; `name` is the line's type in the message for one
+    of another type.
     """
-    decoder = msgspec.json.Decoder(kind)
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
             try:
-                yield number, decoder.decode(line)
+                yield number, decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise ConfigError(f"{path}:{number} is not a {name}: {error}", advice) from error
+            except ValueError as error:
+                raise ConfigError(f"{path}:{number}: {error}", advice) from error

@@ -4,7 +4,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from quartet.errors import LedgerError
+from quartet.errors import ConfigError, LedgerError
 from quartet.ledger.policy_rows import ancestry_of, insert_policy, newest, next_version, of_policy, policy_of
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import policies
@@ -65,6 +65,17 @@ class Policies:
         evaluated = self._mine().where(policies.c.success.is_not(None), ~policies.c.rolled_back, ~policies.c.deleted)
         found = self._read(evaluated.order_by(policies.c.success.desc(), policies.c.version.desc()).limit(1))
         return found[0] if found else None
+
+    def chosen(self, which: str) -> Policy:
+        """Return the policy that a command's `--policy` names, "best" or "latest". Raise `ConfigError` if no policy is
+        the best."""
+        if which == "latest":
+            return self.latest()
+        if (best := self.best()) is None:
+            raise ConfigError(
+                f"no evaluation during training has marked a best policy of {self._db.run_dir}", "use --policy latest"
+            )
+        return best
 
     def highest_success(self) -> float | None:
         """Return the highest held-out success rate of a policy that is not rolled back; None before any evaluation."""

@@ -1,18 +1,23 @@
 """Chats: the common format of fine-tuning data, one JSON object per line."""
 
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
-from quartet.errors import ConfigError
+from quartet.errors import ConfigError, QuartetError
 from quartet.policy.renderer import Renderer
 from quartet.types import Message, Prompt, Tool
 
 FORM = '{"messages": [{"role": "user", "content": "..."}, {"role": "assistant", "content": "..."}]}'
 ANSWER = "assistant"
+ADVICE = "correct the chat, or give the tokenizer a chat template that accepts it"
 ROLES = {"system", "user", "tool", ANSWER}
+Line = TypeVar("Line", bound="Chat")
 
 
 class Chat(msgspec.Struct, frozen=True):
@@ -24,6 +29,19 @@ class Chat(msgspec.Struct, frozen=True):
     """Numbers of the answers, from 0, that are read and not learned by `quartet sft`."""
 
 
+class _Called(msgspec.Struct):
+    """Calls of tools in a message, which OpenAI's API keeps outside the text."""
+
+    tool_calls: Any = None
+    function_call: Any = None
+
+
+class _Calls(msgspec.Struct):
+    """Calls of tools in a chat."""
+
+    messages: list[_Called] = []
+
+
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """One answer of a chat, and the messages since the previous answer."""
 
@@ -33,13 +51,32 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     response_ids: list[int]
 
 
+def decode_chat(line: bytes, kind: type[Line]) -> Line:
+    """Return the chat in one line of a file.
+
+    Raise `ValueError` for a call outside the text, which would be lost, and for an empty answer that is learned. Raise
+    `msgspec.DecodeError` for a line that is not of type `kind`.
+    """
+    for message in msgspec.json.decode(line, type=_Calls).messages:
+        if message.tool_calls or message.function_call:
+            raise ValueError(
+                f"a message has {'tool_calls' if message.tool_calls else 'function_call'}: "
+                "write the call as text in content, in the format that the policy answers with"
+            )
+    chat = msgspec.json.decode(line, type=kind)
+    answers = [message.content for message in chat.messages if message.role == ANSWER]
+    for number, answer in enumerate(answers):
+        if not answer.strip() and number not in chat.unlearned:
+            raise ValueError(f"answer {number} is empty: write its text, or name its number in unlearned")
+    return chat
+
+
 def exchanges(chat: Chat, renderer: Renderer) -> Iterator[Exchange]:
     """Yield each answer of the chat, with the token ids that a rollout would have recorded.
 
     Raise `ValueError` for an unknown role, unless messages precede every answer and an answer ends the chat, and for an
-    answer without the end of the thought that the chat template leaves open.
+    answer without the end of the thought that the chat template leaves open, or with its beginning again.
     """
-    thought_end = _end_of_thought(renderer.opening_of_thought)
     read: list[Message] = []
     prompt: Prompt | None = None
     response: list[int] = []
@@ -48,12 +85,25 @@ def exchanges(chat: Chat, renderer: Renderer) -> Iterator[Exchange]:
         if message.role != ANSWER:
             read.append(message)
             continue
-        if thought_end not in message.content:
-            raise ValueError(f"the chat template opens a thought, and an answer has no {thought_end}")
+        _check_thought(renderer.opening_of_thought, renderer.after_opening(message.content))
         prompt = renderer.extend_chat(prompt, response, read) if prompt else renderer.start_chat(read, chat.tools or ())
         response = renderer.response(message.content)
         yield Exchange(read=read, said=message.content, prompt_ids=prompt.ids, response_ids=response)
         read = []
+
+
+@contextmanager
+def naming_line(path: Path, number: int) -> Iterator[None]:
+    """Convert errors of a chat to `ConfigError`, which names file and line.
+
+    A chat template that rejects a chat raises `QuartetError` with advice about environments.
+    """
+    try:
+        yield
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ConfigError(f"{path}:{number}: {error}", f"write one chat per line: {FORM}") from error
+    except QuartetError as error:
+        raise ConfigError(f"{path}:{number}: {error.what}", ADVICE) from error
 
 
 def read_messages(path: Path) -> list[Message]:
@@ -63,24 +113,30 @@ def read_messages(path: Path) -> list[Message]:
         raise ConfigError(f"no file at {path}", f"write one chat per line: {FORM}")
     messages: list[Message] = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        try:
-            chat = msgspec.json.decode(line, type=Chat)
+        with naming_line(path, number):
+            chat = decode_chat(line, Chat)
             _check_roles([message.role for message in chat.messages])
-        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-            raise ConfigError(f"{path}:{number}: {error}", f"write one chat per line: {FORM}") from error
         messages += chat.messages
     return messages
 
 
-def _end_of_thought(opening: str) -> str:
-    """Return the tag that ends the thought, or an empty text if the opening leaves no thought open.
+def _check_thought(opening: str, said: str) -> None:
+    """Raise `ValueError` unless the answer ends the thought that the template's opening leaves open, and for an answer
+    that begins a thought again. `said` is the answer without the opening.
 
-    >>> _end_of_thought("<think>\\n"), _end_of_thought("<think>\\n\\n</think>\\n\\n")
-    ('</think>', '')
+    >>> _check_thought("<think>\\n", "easy</think>4")
+    >>> _check_thought("<think>\\n\\n</think>\\n\\n", "4")
     """
-    _, found, after = opening.rpartition("<")
-    name = after.partition(">")[0]
-    return f"</{name}>" if found and not name.startswith("/") else ""
+    begin = re.search(r"<([^<>/]+)>", opening)
+    if begin is None:
+        return
+    end = f"</{begin[1]}>"
+    thought, ended, _ = said.partition(end)
+    is_open = end not in opening
+    if is_open and not ended:
+        raise ValueError(f"the chat template opens a thought, and an answer has no {end}")
+    if begin[0] in thought if is_open else said.lstrip().startswith(begin[0]):
+        raise ValueError(f"the chat template writes {opening!r} before an answer, and an answer has {begin[0]} again")
 
 
 def _check_roles(roles: Sequence[str]) -> None:

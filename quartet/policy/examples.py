@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
 from quartet.errors import ConfigError
-from quartet.policy.chat import FORM, Chat, exchanges
+from quartet.policy.chat import Chat, decode_chat, exchanges, naming_line
 from quartet.policy.renderer import Renderer
 from quartet.types import Message
 
@@ -38,19 +37,18 @@ def read_chats(path: str | Path, tokenizer: PreTrainedTokenizerBase, opening: Se
     The messages of `opening` begin every chat, as in a rollout; they are no targets.
 
     The token ids equal those of a rollout, since `Renderer` makes both. Raise `ConfigError`, which names file and line,
-    for a line that is not a chat (see `exchanges`), and for a file without chats.
+    for a line that is not a chat (see `decode_chat` and `exchanges`) or that the chat template rejects, and for a file
+    without chats.
     """
     path = Path(path)
     if not path.is_file():
         raise ConfigError(f"no demonstrations at {path}", "set sft.data to a chat-format JSONL file")
-    decoder, renderer = msgspec.json.Decoder(Chat), Renderer(tokenizer, opening=opening)
+    renderer = Renderer(tokenizer, opening=opening)
     examples: list[Example] = []
     for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         if line.strip():
-            try:
-                examples.append(chat_example(decoder.decode(line), renderer))
-            except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-                raise ConfigError(f"{path}:{number}: {error}", f"write one chat per line: {FORM}") from error
+            with naming_line(path, number):
+                examples.append(chat_example(decode_chat(line, Chat), renderer))
     if not examples:
         raise ConfigError(f"{path} has no chat", "make demonstrations first")
     return examples

@@ -136,7 +136,15 @@ class Renderer:
     def response(self, text: str) -> list[int]:
         """Return the ids that a policy samples if it writes `text` and then ends its turn. The opening of a thought,
         which the prompt has, is left out of them."""
-        return [*self._chat.tokens(text.removeprefix(self.opening_of_thought)), self.stop_token_ids[0]]
+        return [*self._chat.tokens(self.after_opening(text)), self.stop_token_ids[0]]
+
+    def after_opening(self, text: str) -> str:
+        """Return a response without the opening of a thought. If the line breaks after the opening are not those of the
+        template, they are left out too."""
+        opening, tag = self.opening_of_thought, self.opening_of_thought.strip()
+        if text.startswith(opening) or not tag or not text.lstrip().startswith(tag):
+            return text.removeprefix(opening)
+        return text.lstrip().removeprefix(tag).lstrip()
 
     def decode(self, ids: list[int]) -> str:
         """Return the text of a response, without special tokens."""

@@ -4,7 +4,7 @@ The comments are made from the docstrings of the settings.
 """
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -26,42 +26,48 @@ ESSENTIAL = (
 """Settings shown for a first run, besides those without a default."""
 
 
-def commented_recipe(chosen: dict[str, Any], *, every_setting: bool = False) -> str:
+def commented_recipe(chosen: dict[str, Any], *, reasons: Mapping[str, str], every_setting: bool = False) -> str:
     """Return TOML with the `chosen` values (nested like a recipe), and the defaults of the essential settings.
 
-    With `every_setting` all other settings follow, commented out.
+    `reasons` are sentences that follow the meaning of a setting, by dotted names. With `every_setting` all other
+    settings follow, commented out.
     """
     lines = [
         "# Written by `quartet init`: the settings of a first run; check them with `quartet train FILE --dry-run`.",
         "# A relative path begins at the folder of this file.",
         "",
     ]
-    lines += _section(Recipe, chosen, "", every_setting)
+    lines += _section(Recipe, chosen, "", reasons, every_setting)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _section(model: Any, chosen: dict[str, Any], prefix: str, every_setting: bool) -> Iterator[str]:
+def _section(
+    model: Any, chosen: dict[str, Any], prefix: str, reasons: Mapping[str, str], every_setting: bool
+) -> Iterator[str]:
     """Yield the lines of plain settings first, then of sub-sections, in the order that TOML requires."""
     fields: dict[str, FieldInfo] = model.model_fields
     for name, info in fields.items():
         if not _is_table(info):
-            yield from _setting(f"{prefix}{name}", name, info, chosen, every_setting)
+            yield from _setting(f"{prefix}{name}", info, chosen, reasons, every_setting)
     if issubclass(model, Choice):
         part = find(model.kind, chosen.get("name", fields["name"].default))
         for name, info in part.Settings.model_fields.items():
-            yield from _setting(f"{prefix}{name}", name, info, chosen, every_setting)
+            yield from _setting(f"{prefix}{name}", info, chosen, reasons, every_setting)
     for name, info in fields.items():
         if not _is_table(info):
             continue
         below = chosen.get(name, {})
         below = {"name": below} if isinstance(below, str) else below  # the short form of a choice
-        lines = list(_section(info.annotation, below, f"{prefix}{name}.", every_setting))
+        lines = list(_section(info.annotation, below, f"{prefix}{name}.", reasons, every_setting))
         if lines:
             yield from _comment((info.annotation.__doc__ or "").strip())
             yield from (f"[{prefix}{name}]", *lines)
 
 
-def _setting(dotted: str, name: str, info: FieldInfo, chosen: dict[str, Any], every_setting: bool) -> Iterator[str]:
+def _setting(
+    dotted: str, info: FieldInfo, chosen: dict[str, Any], reasons: Mapping[str, str], every_setting: bool
+) -> Iterator[str]:
+    name = dotted.rpartition(".")[2]
     if name in chosen and chosen[name] is None:
         raise ConfigError(f"{dotted} = null cannot be written into a recipe", f"give --set {dotted}=null to the run")
     if name in chosen:
@@ -73,7 +79,8 @@ def _setting(dotted: str, name: str, info: FieldInfo, chosen: dict[str, Any], ev
         line = f"# {name} =" if without else f"# {name} = {toml_value(_plain(info.default))}"
     else:
         return
-    yield from (*_comment(f"{info.description or ''}{_parts_hint(info)}"), line, "")
+    reason = f" {reasons[dotted]}" if dotted in reasons else ""
+    yield from (*_comment(f"{info.description or ''}{_parts_hint(info)}{reason}"), line, "")
 
 
 def _comment(text: str) -> list[str]:

@@ -7,7 +7,6 @@ whose log-prob is maximised. The model is trained on `train.device`, with matrix
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import NamedTuple, Protocol, TypedDict
 
 import numpy as np
@@ -21,11 +20,12 @@ from quartet.errors import ConfigError
 from quartet.policy.device import usable_device
 from quartet.policy.examples import TokenBatch, batches, padding_id, read_chats
 from quartet.policy.load import load_policy
-from quartet.policy.save import make_place, save_policy
+from quartet.policy.save import save_policy
 from quartet.policy.tokenizer_files import set_template_arguments
 from quartet.registry import load_class
 from quartet.train.linear import train_by_the_faster_library
 from quartet.train.optimizer import FINAL_LEARNING_RATE_SHARE
+from quartet.train.sft_output import make_output
 from quartet.train.step import NonFiniteError
 
 WARMUP_STEPS = 30
@@ -91,9 +91,9 @@ def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None)
     weights, unless the time limit `sft.max_seconds` ends the training. With `sft.data` and `sft.steps` = 0 it always
     does.
 
-    Raise `ConfigError` for missing or malformed demonstrations, or an output path that cannot be used. Raise
-    `CheckpointError` for a missing or damaged policy, or an output folder that holds other files. Raise
-    `NonFiniteError` for a loss or gradient that is not finite.
+    Raise `ConfigError` for missing or malformed demonstrations, or an output path that cannot be used, such as that of
+    the policy that is fine-tuned. Raise `CheckpointError` for a missing or damaged policy, or an output folder that
+    holds other files. Raise `NonFiniteError` for a loss or gradient that is not finite.
     """
     sft = recipe.sft
     if not sft.output:
@@ -103,7 +103,7 @@ def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None)
             "sft.data is empty",
             "name a chat-format JSONL file; for exercises only, set sft.exercise_steps, and sft.steps = 0",
         )
-    make_place(Path(sft.output))
+    make_output(recipe)
     torch.set_num_threads(sft.threads)
     device = usable_device(recipe.train.device, "train.device")
     model, tokenizer, pictures = load_policy(recipe.model.path, trust_remote_code=recipe.model.trust_remote_code)

@@ -1,4 +1,4 @@
-"""`quartet eval --policy best`: a policy is not reported on the seeds that chose it."""
+"""`quartet eval --policy best`: a policy must be the best, and is not reported on the seeds that chose it."""
 
 import json
 from pathlib import Path
@@ -39,6 +39,18 @@ def test_seeds_that_chose_the_policy_are_refused_with_a_way_out(tmp_path, bandit
     with pytest.raises(ConfigError, match="was chosen on seeds 1,000,003 to 1,000,004") as refused:
         evaluate(run)
     assert "--set evaluation.first_seed=1000005" in str(refused.value)
+
+
+def test_without_a_best_policy_an_evaluation_ends_as_an_export_does(tmp_path, bandit_policy):
+    ledger = Ledger.create(tmp_path / "run")
+    ledger.policies.register_initial(str(bandit_policy))
+    ledger.close()
+    (tmp_path / "run" / "config.toml").write_text(to_toml(bandit_recipe(bandit_policy)))
+    for command in (("eval", tmp_path / "run"), ("export", tmp_path / "run", tmp_path / "output")):
+        with pytest.raises(ConfigError, match=r"has marked a best policy of .*run") as refused:
+            CliRunner().invoke(cli, [*map(str, command), "--policy", "best"], catch_exceptions=False)
+        assert refused.value.advice == "use --policy latest"
+    assert not (tmp_path / "run" / "evaluations").exists() and not (tmp_path / "output").exists()
 
 
 @pytest.mark.slow

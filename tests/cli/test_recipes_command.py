@@ -111,8 +111,19 @@ def test_a_written_recipe_is_trained_without_a_change(tmp_path, env, flags):
 @pytest.mark.parametrize(("largest", "rate"), [(100_000_000, 3e-4), (1_000_000, 1e-6)])
 def test_a_large_model_gets_a_low_learning_rate(tmp_path, monkeypatch, largest, rate):
     monkeypatch.setattr("quartet.cli.init.LARGE_WEIGHT_BYTES", largest)
-    invoke("init", tmp_path / "new", "--env", "bandit", "--model", POLICY)
-    assert load_recipe(tmp_path / "new" / "recipe.toml").train.learning_rate == rate
+    shutil.copytree(POLICY, tmp_path / "beside" / "model")
+    for folder, model in (("new", POLICY), ("beside", tmp_path / "beside" / "model"), ("named", "miniwob-start")):
+        invoke("init", tmp_path / folder, "--env", "bandit", "--model", model)
+        assert load_recipe(tmp_path / folder / "recipe.toml").train.learning_rate == rate
+
+
+@pytest.mark.parametrize(("given", "rate"), [([], 1e-4), (["--set", "train.learning_rate=2e-5"], 2e-5)])
+def test_an_adapter_of_a_large_model_gets_the_learning_rate_of_adapters(tmp_path, monkeypatch, given, rate):
+    monkeypatch.setattr("quartet.cli.init.LARGE_WEIGHT_BYTES", 1_000_000)
+    invoke("init", tmp_path / "new", "--env", "bandit", "--model", POLICY, "--set", "lora.rank=16", *given)
+    file = tmp_path / "new" / "recipe.toml"
+    assert load_recipe(file).train.learning_rate == rate
+    assert ("With `lora.rank` it is higher than for whole weights" in file.read_text()) == (not given)
 
 
 def test_its_comments_are_the_docstrings_of_the_settings(tmp_path):

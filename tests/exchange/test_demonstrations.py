@@ -91,6 +91,13 @@ def test_a_chat_becomes_what_a_rollout_would_have_recorded(run, tmp_path, bandit
     assert member.trajectory.oldest_version is None
 
 
+def test_a_demonstration_with_a_call_outside_its_text_is_refused(run, tmp_path):
+    called = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "click", "arguments": "{}"}}]}
+    messages = [{"role": "user", "content": PAGE}, called]
+    with pytest.raises(ConfigError, match=r"demos\.jsonl:2: a message has tool_calls"):
+        demonstrate(run, tmp_path, chat("click left [1]"), chat("", messages=messages))
+
+
 def test_a_conversation_becomes_one_growing_branch(run, tmp_path, bandit_policy):
     demonstrate(run, tmp_path, chat("click left [1]", "click right [2]"))
     (member,) = stored(run)

@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from quartet.errors import ConfigError, LedgerError
-from quartet.exchange.chat import ChatLine, ChatWriter
+from quartet.exchange.chat import ChatLine, ChatWriter, read_chat_trajectories
 from quartet.exchange.export import export
 from quartet.exchange.fingerprint import Fingerprint
 from quartet.exchange.jsonl import JsonlWriter, read_jsonl
 from quartet.exchange.parquet import ParquetWriter, read_parquet
 from quartet.exchange.record import Provenance, TrajectoryRecord
 from quartet.exchange.stored import Selection, stored_trajectories
+from quartet.policy.chat import decode_chat
+from quartet.policy.renderer import Renderer
 from quartet.types import (
     Call,
     FinishReason,
@@ -48,6 +50,7 @@ from quartet.types import (
 )
 from quartet.types.frame import Element, Point, Resized, Screen, Unit
 from tests.ledger.samples import plan, recipe, spoil, statements, trainable_group, trajectory
+from tests.rollout.scripted_engine import make_tokenizer
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -207,6 +210,22 @@ def test_chats_do_not_contain_the_guidance_of_a_guided_rollout():
     ChatWriter(file, recipe()).write(TrajectoryRecord.of(guided, origin, None))
     text = file.getvalue().decode()
     assert "Press ok." in text and "the second one" not in text
+
+
+@pytest.mark.parametrize(("loop", "numbers"), [("append", [0]), ("latest", [0, 1])])
+def test_an_empty_response_is_not_learned_from_a_chat(loop, numbers, tmp_path):
+    """A policy may end its turn at once, and the rest of the rollout be a success."""
+    first, last = trajectory(Task(env="bandit", family="left", seed=0), turns=2).turns
+    turns = [first, replace(first, response=""), last]
+    origin = Provenance(run="r", purpose=Purpose.TRAIN, rollout_id=1, group_id=1, attempt=1, created_at=0.0)
+    whole = replace(trajectory(Task(env="bandit", family="left", seed=0)), turns=turns)
+    with (tmp_path / "x.jsonl").open("wb") as file:
+        ChatWriter(file, recipe(rollout={"loop": loop})).write(TrajectoryRecord.of(whole, origin, None))
+    chats = [decode_chat(line, ChatLine) for line in (tmp_path / "x.jsonl").read_bytes().splitlines()]
+    assert [chat.turn for chat in chats] == numbers
+    assert [chat.unlearned for chat in chats] == ([[1]] if loop == "append" else [[], []])
+    ((_, _, demonstrated),) = read_chat_trajectories(tmp_path / "x.jsonl", "bandit", Renderer(make_tokenizer()))
+    assert [turn.response for turn in demonstrated.turns] == [first.response, last.response]
 
 
 def bits(value) -> bytes:

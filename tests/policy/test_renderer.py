@@ -133,6 +133,29 @@ def test_answers_of_a_chat_continue_and_end_the_thought_that_the_template_opens(
         list(exchanges(Chat([Message("user", "2+2"), Message("assistant", "4")]), renderer))
 
 
+@pytest.mark.parametrize("answer", ["<think>easy</think>4", "\n<think> easy</think>4", "<think>\r\neasy</think>4"])
+def test_an_opening_with_other_line_breaks_than_the_templates_is_not_doubled(answer):
+    renderer = Renderer(make_tokenizer(THINKING))
+    (one,) = exchanges(Chat([Message("user", "2+2"), Message("assistant", answer)]), renderer)
+    assert renderer.decode(one.prompt_ids).endswith("<think>\n")
+    assert renderer.decode(one.response_ids) == "easy</think>4"
+
+
+def test_an_answer_that_begins_a_thought_again_is_refused():
+    closed = make_tokenizer(QUIET)
+    set_template_arguments(closed, {"enable_thinking": False})
+    for tokenizer, answer in (
+        (make_tokenizer(THINKING), "<think>\n<think>easy</think>4"),
+        (make_tokenizer(THINKING), "Well. <think>easy</think>4"),
+        (closed, "<think>easy</think>4"),
+    ):
+        with pytest.raises(ValueError, match="an answer has <think> again"):
+            list(exchanges(Chat([Message("user", "2+2"), Message("assistant", answer)]), Renderer(tokenizer)))
+    said = "easy</think>It begins with <think>."
+    (one,) = exchanges(Chat([Message("user", "2+2"), Message("assistant", said)]), Renderer(make_tokenizer(THINKING)))
+    assert one.said == said
+
+
 QUIET = CHATML.replace(
     "\n{% endif %}", "\n{% if enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
 )

@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
+from quartet.cli import cli
 from quartet.config import Recipe
 from quartet.errors import CheckpointError, ConfigError, QuartetError
 from quartet.policy.examples import Example, TokenBatch, one_epoch, pad, read_chats
@@ -16,7 +18,7 @@ from quartet.policy.load import load_policy
 from quartet.policy.make import make_policy
 from quartet.policy.renderer import Renderer
 from quartet.policy.save import save_policy
-from quartet.recipe.file import parse_recipe
+from quartet.recipe.file import parse_recipe, to_toml
 from quartet.train import sft
 from quartet.train.optimizer import FINAL_LEARNING_RATE_SHARE
 from quartet.train.sft import (
@@ -229,6 +231,46 @@ def test_an_output_that_cannot_be_is_refused_before_the_first_step(
     with pytest.raises(error, match=says):
         run_sft(tuned(recipe, output=str(tmp_path / "notes" / inside)), on_step=steps.append)
     assert steps == []
+
+
+def with_parts(recipe: Recipe, **parts: object) -> Recipe:
+    return parse_recipe(recipe.model_dump() | parts, source="test")
+
+
+def test_an_output_that_is_a_policy_of_the_recipe_or_of_a_run_is_refused_before_the_first_step(
+    recipe: Recipe, tmp_path: Path
+):
+    """Its weights would be lost, and with those of a base also the meaning of its adapters."""
+    start, run, adapter = recipe.model.path, tmp_path / "run", tmp_path / "adapter"
+    config = {"base_model_name_or_path": start, "r": 1, "lora_alpha": 1.0, "peft_type": "LORA"}
+    for folder in (run, adapter):
+        folder.mkdir()
+    (run / "ledger.sqlite").touch()
+    (adapter / "adapter_config.json").write_text(json.dumps(config))
+    (tmp_path / "link").symlink_to(start)
+    of_start = tuned(recipe, output=start)
+    opponent = {"me": {}, "opponent": {"source": recipe.sft.output, "trained": False}}
+    teacher = {"name": "distillation", "teacher": recipe.sft.output}
+    for refused, says in (
+        (of_start, r"policy of model\.path"),
+        (tuned(recipe, output=str(tmp_path / "link")), r"policy of model\.path"),
+        (with_parts(of_start, model={"path": str(adapter)}), r"policy of model\.path, as the base of its adapter"),
+        (with_parts(recipe, policies=opponent, runtime={"kind": "processes"}), r"policy of policies\.opponent\.source"),
+        (with_parts(recipe, credit=teacher, filters=[]), r"policy of credit\.teacher"),
+        (tuned(recipe, output=str(run / "policies" / "v0")), "in the folder of a run's policies"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            run_sft(refused)
+    assert (Path(start) / "config.json").is_file() and not (run / "policies").exists()
+
+
+def test_the_command_fine_tunes_into_the_same_folder_again_and_says_so(recipe: Recipe, tmp_path: Path):
+    file = tmp_path / "recipe.toml"
+    file.write_text(to_toml(tuned(recipe, exercise_steps=0, steps=1)))
+    first, second = (CliRunner().invoke(cli, ["sft", str(file), "--json"], catch_exceptions=False) for _ in range(2))
+    assert "replaces" not in first.stderr
+    assert f"note: replaces the policy in {recipe.sft.output}" in second.stderr
+    assert json.loads(second.stdout)["output"] == recipe.sft.output
 
 
 def test_a_loss_or_gradient_that_is_not_finite_ends_it_and_no_policy_is_written(

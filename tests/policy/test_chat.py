@@ -1,0 +1,56 @@
+"""Files of chats: what a line must be, and how an error names it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from quartet.errors import ConfigError
+from quartet.policy.chat import read_messages
+from quartet.policy.examples import Example, read_chats
+from tests.rollout.scripted_engine import CHAT_TEMPLATE, make_tokenizer
+
+TOKENIZER = make_tokenizer()
+CALL = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}
+
+
+def read(file: Path, *messages: dict[str, object], tokenizer=TOKENIZER, **fields: object) -> list[Example]:
+    """Read a file with an ordinary chat, and one with these messages after a question."""
+    asked = {"role": "user", "content": "How warm is it?"}
+    lines = [{"messages": [asked, {"role": "assistant", "content": "12"}]}, {"messages": [asked, *messages]} | fields]
+    file.write_text("\n".join(json.dumps(line) for line in lines))
+    return read_chats(file, tokenizer)
+
+
+@pytest.mark.parametrize("call", [{"tool_calls": [CALL]}, {"function_call": CALL["function"]}])
+@pytest.mark.parametrize("content", ["", None, "I look."])
+def test_a_call_outside_the_text_is_refused_since_it_would_be_lost(tmp_path, call, content):
+    said = {"role": "assistant", "content": content} | call
+    for reader in (lambda file: read(file, said), read_messages):
+        with pytest.raises(ConfigError, match=rf"x\.jsonl:2: a message has {next(iter(call))}: write the call as text"):
+            reader(tmp_path / "x.jsonl")
+
+
+def test_an_answer_without_text_is_only_read(tmp_path):
+    empty = {"role": "assistant", "content": " ", "tool_calls": [], "function_call": None}
+    messages = [empty, {"role": "user", "content": "Well?"}, {"role": "assistant", "content": "12"}]
+    with pytest.raises(ConfigError, match=r"x\.jsonl:2: answer 0 is empty"):
+        read(tmp_path / "x.jsonl", *messages)
+    *_, example = read(tmp_path / "x.jsonl", *messages, unlearned=[0])
+    learned = [token for token, flag in zip(example.token_ids, example.learned, strict=True) if flag]
+    assert TOKENIZER.decode(learned) == "12<|end|>"
+
+
+def test_a_chat_that_the_template_rejects_is_named(tmp_path):
+    """The error of the template itself has advice about environments."""
+    weather = {"function": {"name": "weather", "description": "<|end|>"}}
+    said, tool = {"role": "assistant", "content": "12"}, {"role": "tool", "content": "12"}
+    strict = "{% for m in messages if m['role'] == 'tool' %}{{ raise_exception('no tools') }}{% endfor %}"
+    for template, messages, fields, cause in (
+        (strict, [said, tool, said], {}, "rejects messages with the roles .*no tools"),
+        ("", [said], {"tools": [weather]}, "contains the special token"),
+    ):
+        tokenizer = make_tokenizer(template + CHAT_TEMPLATE)
+        with pytest.raises(ConfigError, match=rf"x\.jsonl:2: .*{cause}") as refused:
+            read(tmp_path / "x.jsonl", *messages, tokenizer=tokenizer, **fields)
+        assert refused.value.advice.startswith("correct the chat")
