@@ -37,7 +37,8 @@ def load_policy(
 ) -> LoadedPolicy:
     """Load any language model in Hugging Face format, from disk only.
 
-    Raises `CheckpointError`, and no other error, if a file is missing, damaged or does not fit the model.
+    Raises `CheckpointError`, and no other error, if a file is missing, damaged or does not fit the model, and
+    `OutOfMemoryError` if memory runs out.
     """
     folder = Path(path)
     model = load_model(folder, trust_remote_code=trust_remote_code, on_progress=on_progress)
