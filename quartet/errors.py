@@ -127,6 +127,10 @@ class UnusablePolicyError(CheckpointError):
     exit_code = 7
 
 
+class OutOfMemoryError(QuartetError):
+    """Memory ran out while a policy was loaded or computed. Its files may be undamaged, so a retry can help."""
+
+
 class SetupError(QuartetError):
     """The machine lacks something: a browser, a free port, disk space. An immediate retry does not help."""
 

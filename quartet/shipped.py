@@ -7,6 +7,8 @@ from pathlib import Path
 from types import ModuleType
 
 RECIPE_FILE = "recipe.toml"
+INCOMPLETE = (".writing", ".replaced")
+"""Ends of the names of folders that `quartet.files.whole_folder` has not yet put in their place, or will delete."""
 _PACKAGE = Path(__file__).resolve().parent
 
 
@@ -41,5 +43,6 @@ def models_folder() -> Path:
 
 def named_policies() -> dict[str, Path]:
     """Return the folders of all policies that have a name: the shipped ones, then the models of the user's cache."""
-    cached = sorted(models_folder().glob("*/checksums.json"))  # only a complete folder has checksums
-    return shipped_policies() | {file.parent.name: file.parent for file in cached}
+    cached = [file.parent for file in sorted(models_folder().glob("*/checksums.json"))]
+    # A process that is killed between writing the checksums and its last rename leaves folders that have them.
+    return shipped_policies() | {one.name: one for one in cached if not one.name.endswith(INCOMPLETE)}

@@ -35,6 +35,8 @@ def whole_folder(
 ) -> Iterator[Path]:
     """Yield a new folder to write. At the end of the block it gets its checksums and replaces `folder`.
 
+    If the block raises, the new folder is deleted and `folder` stays as it is.
+
     With `durable` the new folder is synced to disk before the rename. `point` names the crash points before and after
     the rename. `on_progress` is called after every chunk read and every file synced.
     """
@@ -42,12 +44,16 @@ def whole_folder(
     for leftover in (fresh, stale):
         shutil.rmtree(leftover, ignore_errors=True)
     fresh.mkdir(parents=True)
-    yield fresh
-    _write_checksums(fresh, on_progress)
-    if durable:
-        for path in (*fresh.rglob("*"), fresh):
-            sync(path)
-            on_progress()
+    try:
+        yield fresh
+        _write_checksums(fresh, on_progress)
+        if durable:
+            for path in (*fresh.rglob("*"), fresh):
+                sync(path)
+                on_progress()
+    except BaseException:  # also Ctrl-C: an incomplete model can fill the disk, and no later command would delete it
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
     if folder.exists():
         folder.rename(stale)
     crash_point(f"{point}.before")

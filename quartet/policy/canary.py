@@ -159,7 +159,7 @@ def measure_canary(folder: str | Path, model: PreTrainedModel) -> tuple[float, f
     nats.
 
     Raise `CheckpointError`, and no other error, if the canary is missing or damaged, or if it does not fit the model's
-    vocabulary.
+    vocabulary, and `OutOfMemoryError` if memory runs out.
     """
     with raising_checkpoint_errors(f"the policy in {folder} cannot score its canary"):
         canary = read_canary(folder, model.config.get_text_config().vocab_size)

@@ -11,7 +11,8 @@ from transformers.utils import logging as transformers_logging
 
 from quartet.errors import CheckpointError, ConfigError, SetupError
 from quartet.policy.files import raising_checkpoint_errors
-from quartet.policy.load import LoadedPolicy, unread_weights
+from quartet.policy.load import LoadedPolicy
+from quartet.policy.whole_load import unread_weights
 
 MAGIC = b"GGUF"
 PRE_TOKENIZERS = {

@@ -4,28 +4,23 @@ A folder may hold an adapter instead of weights (`quartet.policy.adapter`), whic
 loading, changed files are detected by their checksums. Damaged files raise `CheckpointError`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging as transformers_logging
 
 from quartet.errors import CheckpointError
 from quartet.on_progress import no_progress
 from quartet.policy.adapter import is_adapter, read_config
 from quartet.policy.files import check_policy, raising_checkpoint_errors
 from quartet.policy.kind.base import PictureProcessor
-from quartet.policy.kind.find import kind_of, load_pictures
+from quartet.policy.kind.find import load_pictures
 from quartet.policy.library_progress import reporting
 from quartet.policy.tokenizer_files import load_tokenizer
 from quartet.policy.weights import read_weights, swap_weights, weight_files
-
-_LOADING = Lock()
-"""Lock that lets one thread load a model at a time. `transformers` patches its own classes while it loads a model; if
-two threads loaded at once, the classes could stay patched and tied weights untied."""
+from quartet.policy.whole_load import load_whole
 
 
 class LoadedPolicy(NamedTuple):
@@ -42,7 +37,8 @@ def load_policy(
 ) -> LoadedPolicy:
     """Load any language model in Hugging Face format, from disk only.
 
-    Raises `CheckpointError`, and no other error, if a file is missing, damaged or does not fit the model.
+    Raises `CheckpointError`, and no other error, if a file is missing, damaged or does not fit the model, and
+    `OutOfMemoryError` if memory runs out.
     """
     folder = Path(path)
     model = load_model(folder, trust_remote_code=trust_remote_code, on_progress=on_progress)
@@ -65,29 +61,8 @@ def load_model(
         model = load_model(base, trust_remote_code=trust_remote_code, on_progress=on_progress)
         swap_weights(model, read_weights(folder))
         return model
-    transformers_logging.disable_progress_bar()
-    with raising_checkpoint_errors(f"cannot load the model in {folder}"), _LOADING, reporting(on_progress):
-        loaded: Any = kind_of(folder).load(
-            folder,
-            dtype=torch.float32,
-            attn_implementation="sdpa",
-            use_safetensors=True,
-            local_files_only=True,
-            trust_remote_code=trust_remote_code,
-            output_loading_info=True,
-        )
-        model, report = loaded
-        if names := unread_weights(report):
-            raise CheckpointError(
-                f"the weights in {folder} do not fit its config.json: {', '.join(names[:5])} missing or of another "
-                "shape",
-                "copy the folder again from its source: it mixes two models or was written only in part",
-            )
+    with raising_checkpoint_errors(f"cannot load the model in {folder}"), reporting(on_progress):
+        model = load_whole(folder, torch.float32, trust_remote_code=trust_remote_code)
         with torch.inference_mode():
             model.eval()(input_ids=torch.zeros(1, 2, dtype=torch.long), use_cache=False)
     return model
-
-
-def unread_weights(report: Mapping[str, Any]) -> list[str]:
-    """Return the names of the weights that `transformers` has not read, by its loading report, but drawn at random."""
-    return sorted(map(str, [*report["missing_keys"], *report["mismatched_keys"]]))

@@ -4,7 +4,7 @@ Weights are read from safetensors only; pickles are not opened.
 """
 
 import copy
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 
 import torch
@@ -16,6 +16,7 @@ from quartet.errors import CheckpointError
 from quartet.policy.adapter import ADAPTER_WEIGHTS, is_adapter, merged, read_config
 from quartet.policy.files import check_policy, raising_checkpoint_errors
 from quartet.policy.kind.find import kind_of
+from quartet.policy.whole_load import load_whole
 
 
 def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
@@ -27,11 +28,19 @@ def read_weights(path: str | Path) -> dict[str, torch.Tensor]:
     tensors = stored_tensors(path)
     if not is_adapter(Path(path)):
         kind = kind_of(Path(path))
+        if kind.converts_weights:
+            return _converted(Path(path), {tensor.dtype for tensor in tensors.values()})
         is_decoder_alone = not any(name.startswith(kind.decoder_prefix) for name in tensors)
         prefix = kind.decoder_prefix if is_decoder_alone else ""
         return {prefix + kind.parameter_name(name): tensor for name, tensor in tensors.items()}
     config = read_config(Path(path))
     return merged(_base_weights(config.base_model_name_or_path), tensors, config)
+
+
+def _converted(folder: Path, dtypes: set[torch.dtype]) -> dict[str, torch.Tensor]:
+    """Return the parameters of a model that `transformers` computes from tensors of `dtypes`, in the widest of them."""
+    model = load_whole(folder, reduce(torch.promote_types, dtypes))
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
 @cache

@@ -25,6 +25,8 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
 
 from quartet.engine.base import Engine, GenerateRequest
@@ -59,6 +61,7 @@ _WIDE = {"num_attention_heads": 2, "num_key_value_heads": 1}
 """Heads that the engine's compiled operations take."""
 _TIED = _SHAPE | {"tie_word_embeddings": True}
 _WINDOW = {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 0}
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 _GPT2 = {"vocab_size": VOCAB_SIZE, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": MAX_CONTEXT_TOKENS}
 _GPT2 |= {"initializer_range": 0.15, "eos_token_id": None, "bos_token_id": None}
 
@@ -66,6 +69,7 @@ _MAKERS: dict[str, Callable[[], PreTrainedModel]] = {
     "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**_SHAPE, head_dim=16)),
     "qwen3_tied": lambda: Qwen3ForCausalLM(Qwen3Config(**_TIED, head_dim=HEAD_DIM)),
     "qwen3_tied_biased": lambda: Qwen3ForCausalLM(Qwen3Config(**_TIED, head_dim=HEAD_DIM, attention_bias=True)),
+    "qwen3_moe": lambda: Qwen3MoeForCausalLM(Qwen3MoeConfig(**_SHAPE, **_EXPERTS, head_dim=16)),
     "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**_SHAPE)),
     "qwen2_sliding": lambda: Qwen2ForCausalLM(Qwen2Config(**_SHAPE, **_WINDOW)),
     "qwen2_wide": lambda: Qwen2ForCausalLM(Qwen2Config(**_SHAPE | _WIDE)),

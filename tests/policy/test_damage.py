@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mutations import damage
 
-from quartet.errors import CheckpointError
+from quartet.errors import CheckpointError, OutOfMemoryError
 from quartet.files.whole_folder import CHECKSUMS
 from quartet.policy import save
 from quartet.policy.files import check_policy
@@ -89,7 +89,7 @@ def test_damage_without_checksums_raises_checkpoint_error_or_loads(
         try:
             load_policy(folder)
             outcomes["loaded"] += 1
-        except CheckpointError:
+        except (CheckpointError, OutOfMemoryError):  # a damaged config.json may ask for any size
             outcomes["refused"] += 1
         shutil.rmtree(folder)
     assert outcomes["refused"] or name == "generation_config.json", "the damage is none"

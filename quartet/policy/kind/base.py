@@ -37,6 +37,11 @@ class ModelKind(ABC):
         the files always have it, or if it is not known."""
         return ""
 
+    @property
+    def converts_weights(self) -> bool:
+        """True if `transformers` computes parameters from the tensors of files, as it fuses the weights of experts."""
+        return False
+
     def parameter_name(self, stored: str) -> str:
         """Return the name of the model's parameter whose weights a file stores under the name `stored`."""
         return stored

@@ -20,6 +20,12 @@ class TextModel(ModelKind):
         name = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(self._model_type)
         return f"{getattr(transformers, name).base_model_prefix}." if name else ""
 
+    @property
+    def converts_weights(self) -> bool:
+        from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+
+        return get_checkpoint_conversion_mapping(self._model_type) is not None
+
     def load(self, folder: Path, **options: Any) -> Any:
         from transformers import AutoModelForCausalLM
 
