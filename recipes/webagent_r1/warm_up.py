@@ -8,6 +8,7 @@ turns before.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ from quartet.errors import ConfigError
 from quartet.exchange.chat import ChatLine, ChatWriter
 from quartet.exchange.lines import read_lines
 from quartet.exchange.record import Provenance, TrajectoryRecord
+from quartet.policy.chat import decode_chat
 from quartet.recipe.file import load_recipe
 from quartet.rollout.episode import actions_of
 from quartet.terminal.say import say
@@ -29,7 +31,8 @@ DEMONSTRATIONS = HERE.parent / "miniwob" / "start.jsonl"
 def trajectories(demonstrations: Path) -> Iterator[Trajectory]:
     """Yield the trajectories of a file that has one line per turn. Raise `ConfigError` for a line of another form."""
     task, turns = Task(env="miniwob", family="", seed=0), list[Turn]()
-    for number, line in read_lines(demonstrations, ChatLine, "chat that names its task", "write one turn per line"):
+    decode = partial(decode_chat, kind=ChatLine)
+    for number, line in read_lines(demonstrations, decode, "chat that names its task", "write one turn per line"):
         if line.turn == 0 and turns:
             yield _success(task, turns)
             turns = []
