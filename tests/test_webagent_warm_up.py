@@ -7,7 +7,7 @@ import pytest
 
 from quartet.errors import ConfigError
 from quartet.exchange.chat import ChatLine
-from quartet.exchange.lines import read_lines
+from quartet.policy.chat import decode_chat
 from quartet.policy.prompt import turn_text
 from quartet.rollout.episode import actions_of
 from recipes.webagent_r1.warm_up import DEMONSTRATIONS, trajectories, write
@@ -16,7 +16,8 @@ PLACEHOLDER = "** Simplified html **"
 
 
 def test_a_turn_is_the_page_alone_and_gives_the_demonstrated_text_with_the_actions_before_it() -> None:
-    texts = [line.messages[0].content for _, line in read_lines(DEMONSTRATIONS, ChatLine, "chat", "")]
+    lines = DEMONSTRATIONS.read_bytes().splitlines()
+    texts = [decode_chat(line, ChatLine).messages[0].content for line in lines]
     made = [
         turn_text(turn.observation, actions_of(whole.turns[:number]))
         for whole in trajectories(DEMONSTRATIONS)
