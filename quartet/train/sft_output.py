@@ -17,17 +17,26 @@ def make_output(recipe: Recipe) -> None:
     errors of `make_place` too.
     """
     output = Path(recipe.sft.output).resolve()
+    _refuse_read(recipe, output)
+    make_place(output)
+
+
+def replaces_policy(recipe: Recipe) -> bool:
+    """Return whether `sft.output` is a policy already, which the new one replaces. Raise the `ConfigError` of
+    `make_output`."""
+    if not recipe.sft.output:
+        return False
+    output = Path(recipe.sft.output).resolve()
+    _refuse_read(recipe, output)
+    return (output / "config.json").is_file()
+
+
+def _refuse_read(recipe: Recipe, output: Path) -> None:
     if setting := next((name for name, folder in _read_folders(recipe) if folder.resolve() == output), None):
         raise ConfigError(f"sft.output = {output} would replace the policy of {setting}", "name another folder")
     for folder in output.parents:
         if folder.name == "policies" and has_database(folder.parent):
             raise ConfigError(f"sft.output = {output} is in the folder of a run's policies", "name another folder")
-    make_place(output)
-
-
-def replaces_policy(recipe: Recipe) -> bool:
-    """Return whether `sft.output` is a policy already, which the new one replaces."""
-    return bool(recipe.sft.output) and (Path(recipe.sft.output) / "config.json").is_file()
 
 
 def _read_folders(recipe: Recipe) -> Iterator[tuple[str, Path]]:

@@ -270,6 +270,9 @@ def test_the_command_fine_tunes_into_the_same_folder_again_and_says_so(recipe: R
     first, second = (CliRunner().invoke(cli, ["sft", str(file), "--json"], catch_exceptions=False) for _ in range(2))
     assert "replaces" not in first.stderr
     assert f"note: replaces the policy in {recipe.sft.output}" in second.stderr
+    file.write_text(to_toml(tuned(recipe, output=recipe.model.path)))
+    refused = CliRunner().invoke(cli, ["sft", str(file)])
+    assert isinstance(refused.exception, ConfigError) and "note: replaces" not in refused.stderr
     assert json.loads(second.stdout)["output"] == recipe.sft.output
 
 
