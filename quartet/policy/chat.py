@@ -54,8 +54,8 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 def decode_chat(line: bytes, kind: type[Line]) -> Line:
     """Return the chat in one line of a file.
 
-    Raise `ValueError` for a call outside the text, which would be lost, and for an empty answer that is learned. Raise
-    `msgspec.DecodeError` for a line that is not of type `kind`.
+    Raise `ValueError` for a call outside the text, which would be lost, for an empty answer that is learned, and for a
+    number in `unlearned` that no answer has. Raise `msgspec.DecodeError` for a line that is not of type `kind`.
     """
     for message in msgspec.json.decode(line, type=_Calls).messages:
         if message.tool_calls or message.function_call:
@@ -65,6 +65,8 @@ def decode_chat(line: bytes, kind: type[Line]) -> Line:
             )
     chat = msgspec.json.decode(line, type=kind)
     answers = [message.content for message in chat.messages if message.role == ANSWER]
+    if missing := sorted({*chat.unlearned} - {*range(len(answers))}):
+        raise ValueError(f"unlearned names answer {missing[0]}, but the chat has {len(answers)}, counted from 0")
     for number, answer in enumerate(answers):
         if not answer.strip() and number not in chat.unlearned:
             raise ValueError(f"answer {number} is empty: write its text, or name its number in unlearned")

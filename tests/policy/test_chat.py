@@ -41,6 +41,12 @@ def test_an_answer_without_text_is_only_read(tmp_path):
     assert TOKENIZER.decode(learned) == "12<|end|>"
 
 
+@pytest.mark.parametrize("number", [1, -1])
+def test_a_number_in_unlearned_that_no_answer_has_is_refused(tmp_path, number):
+    with pytest.raises(ConfigError, match=rf"x\.jsonl:2: unlearned names answer {number}, but the chat has 1"):
+        read(tmp_path / "x.jsonl", {"role": "assistant", "content": "12"}, unlearned=[number])
+
+
 def test_a_chat_that_the_template_rejects_is_named(tmp_path):
     """The error of the template itself has advice about environments."""
     weather = {"function": {"name": "weather", "description": "<|end|>"}}
