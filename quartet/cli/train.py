@@ -48,12 +48,10 @@ def command(
     resolved = load_recipe(recipe, list(overrides))
     run_dir = run_dir or Path("runs") / resolved.name
     if dry_run:
-        from quartet.runtime.check.turns import note_turn_limits
-        from quartet.runtime.check.unused import note_unused
+        from quartet.runtime.check.notes import print_notes
 
         _show_plan(resolved, as_json)
-        note_unused(resolved)
-        note_turn_limits(resolved)
+        print_notes(resolved)
         _show_placement(resolved)
         _note_run_dir(resolved, overrides, run_dir, resume, fresh)
         _note_lacks(resolved, run_dir)

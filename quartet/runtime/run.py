@@ -32,10 +32,9 @@ from quartet.policy.files import check_policy
 from quartet.report.alarms.rollouts import remedy
 from quartet.report.summary import Summary, after_tag, evaluation_summary, save_summary, write_summary
 from quartet.run.run_dir import RunLock, prepare
+from quartet.runtime.check.notes import print_notes
 from quartet.runtime.check.recipe import check_ray, check_recipe
 from quartet.runtime.check.training import check_training
-from quartet.runtime.check.turns import note_turn_limits
-from quartet.runtime.check.unused import note_unused
 from quartet.runtime.dashboard import View, dashboard
 from quartet.runtime.finished import mark_finished
 from quartet.runtime.session import Session
@@ -56,8 +55,7 @@ def run_recipe(
     """
     check_training(recipe)
     check_ray(recipe)
-    note_unused(recipe)
-    note_turn_limits(recipe)
+    print_notes(recipe)
     ANSWER_TIMEOUT.seconds = recipe.runtime.ledger_timeout_seconds
     trust_server(recipe.ledger.url)
     prepare(recipe, run_dir, resume=resume, fresh=fresh)

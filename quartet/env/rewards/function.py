@@ -33,7 +33,6 @@ class Function(Reward):
     def __init__(self, settings: Any, function: Callable[..., Any] | None = None) -> None:
         super().__init__(settings)
         self._function: Callable[..., Any] = function or load_class(self.path, "reward")
-        self.label = getattr(self._function, "__name__", "reward")
         self._fixed: dict[str, Any] = settings.model_extra or {}
         self._parameters = inspect.signature(self._function).parameters
         self._refuse_unread_settings()
