@@ -31,7 +31,8 @@ class Renderer:
     """
 
     stop_token_ids: list[int]
-    """Ids of the tokens that end a response: the template's end-of-turn token, then the tokenizer's end token."""
+    """Ids of the tokens that end a response: the template's end-of-turn token, then the tokenizer's end token, then
+    those of the model."""
     opening_of_thought: str
     """Text such as `<think>` and a line break, with which the template begins only the next response; mostly empty."""
 
@@ -40,9 +41,11 @@ class Renderer:
         tokenizer: "PreTrainedTokenizerBase",
         pictures: "PictureProcessor | None" = None,
         opening: Sequence[Message] = (),
+        ends: Sequence[int] = (),
     ) -> None:
         """Split the template. `pictures` makes the placeholders for a policy that reads pictures. The messages of
-        `opening`, such as instructions, begin every conversation.
+        `opening`, such as instructions, begin every conversation. `ends` are further ids that end a response
+        (`end_token_ids`); those of ordinary text are left out.
 
         Raise `ConfigError` if the template is missing or not append-only, or if it rejects the opening.
         """
@@ -60,7 +63,7 @@ class Renderer:
         self._head_ids = self._chat.tokens(head, special=True)
         self._generation_ids = self._chat.tokens(generation, special=True)
         self._separator_ids = self._chat.tokens(separator, special=True)
-        self.stop_token_ids = self._find_stop_tokens()
+        self.stop_token_ids = self._find_stop_tokens(ends)
         earlier = before.removeprefix(head + USER)
         self.opening_of_thought = generation.removeprefix(earlier)
         self._verify(earlier)
@@ -184,16 +187,16 @@ class Renderer:
         parts = [self._pictures.prompt(picture.data) for picture in pictures] if self._pictures else []
         return sum(parts, Prompt([]))
 
-    def _find_stop_tokens(self) -> list[int]:
+    def _find_stop_tokens(self, ends: Sequence[int]) -> list[int]:
         """Return the stop tokens.
 
         Raise `ConfigError` if the separator does not begin with a special token, since no token would end a response.
         """
         own = self._tokenizer.eos_token_id
-        own_ids = [own] if isinstance(own, int) else []
-        if not self._separator_ids or self._separator_ids[0] not in [*own_ids, *special_tokens(self._tokenizer)]:
+        own_ids, special = [own] if isinstance(own, int) else [], special_tokens(self._tokenizer)
+        if not self._separator_ids or self._separator_ids[0] not in [*own_ids, *special]:
             raise ConfigError("the chat template has no end-of-turn token after a response", ADVICE)
-        return list(dict.fromkeys([self._separator_ids[0], *own_ids]))
+        return list(dict.fromkeys([self._separator_ids[0], *own_ids, *(one for one in ends if one in special)]))
 
     def _verify(self, before_response: str) -> None:
         """Check that three turns, appended one by one, have the same ids as the whole conversation rendered at once.

@@ -80,12 +80,14 @@ def write_policy(
 ) -> None:
     """Write weights, tokenizer and image processor; call `on_progress` after each file of weights.
 
-    Of a model with an adapter, only the adapter is written.
+    Of a model with an adapter, only the adapter is written, beside both configurations.
     """
     transformers_logging.disable_progress_bar()
     with raising_os_errors(folder), reporting(on_progress):
         if has_adapter(model):
             model.config.save_pretrained(str(folder))
+            if (generation := model.generation_config) is not None:
+                generation.save_pretrained(str(folder))
             write_adapter(model, folder)
         else:
             model.save_pretrained(str(folder), max_shard_size=SHARD_SIZE)

@@ -5,14 +5,22 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerBase
 
 from quartet.errors import CheckpointError, ConfigError
 from quartet.policy.files import WEIGHTS, check_policy, raising_checkpoint_errors
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+GENERATION_CONFIG = "generation_config.json"
 _VALUE = re.compile(r"\{%- set (\w+) = (?:true|false|-?\d+|\"(?:[^\"\\]|\\.)*\") -%\}")
 _LEADING_VALUES = re.compile(f"(?:{_VALUE.pattern})*")
+
+
+class _GenerationConfig(msgspec.Struct):
+    """Field of a model's generation_config.json that names the tokens that end a response."""
+
+    eos_token_id: int | list[int] | None = None
 
 
 def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
@@ -44,6 +52,20 @@ def set_template_arguments(tokenizer: PreTrainedTokenizerBase, arguments: Mappin
     former = {match[1]: match[0] for match in _VALUE.finditer(statements)}
     values = former | {name: f"{{%- set {name} = {json.dumps(value)} -%}}" for name, value in arguments.items()}
     tokenizer.chat_template = "".join(values.values()) + template.removeprefix(statements)
+
+
+def end_token_ids(folder: Path) -> list[int]:
+    """Return the tokens that end a response by the model's generation_config.json, or none without that file.
+
+    Models are trained to end some responses with other tokens than that of the chat template, such as a tool call with
+    `<|eom_id|>` (Llama 3.1); inference servers stop at each of them. Raise `CheckpointError` for a damaged file.
+    """
+    file = folder / GENERATION_CONFIG
+    if not file.is_file():
+        return []
+    with raising_checkpoint_errors(f"cannot read {file}"):
+        ends = msgspec.json.decode(file.read_bytes(), type=_GenerationConfig).eos_token_id
+    return [ends] if isinstance(ends, int) else ends or []
 
 
 def vocabulary_size(folder: Path, *, trust_remote_code: bool = False) -> int:

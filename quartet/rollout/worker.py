@@ -234,13 +234,14 @@ def make_renderer(recipe: Recipe, ledger: Ledger) -> Renderer:
     """
     from quartet.policy.files import from_newest_whole, raising_checkpoint_errors
     from quartet.policy.kind.find import load_pictures
-    from quartet.policy.tokenizer_files import load_tokenizer, set_template_arguments
+    from quartet.policy.tokenizer_files import end_token_ids, load_tokenizer, set_template_arguments
 
     def load(folder: Path) -> Renderer:
         tokenizer = load_tokenizer(folder, trust_remote_code=recipe.model.trust_remote_code)
         set_template_arguments(tokenizer, recipe.model.template_arguments)
         with raising_checkpoint_errors(f"cannot use the tokenizer in {folder}"):
-            return Renderer(tokenizer, load_pictures(folder), opening(recipe, tokenizer))
+            ends = end_token_ids(folder)
+            return Renderer(tokenizer, load_pictures(folder), opening(recipe, tokenizer), ends)
 
     return from_newest_whole([ledger.run_dir / policy.path for policy in ledger.policies.loadable()], load)
 

@@ -17,6 +17,7 @@ from quartet.policy.load import LoadedPolicy, load_model
 from quartet.policy.lora import add_adapter, merged_copy, policy_weights, without_adapter
 from quartet.policy.model import make_model
 from quartet.policy.save import save_policy
+from quartet.policy.tokenizer_files import end_token_ids
 from quartet.policy.weights import read_weights, swap_weights
 
 PROMPT = torch.tensor([[5, 9, 17, 3, 200]])
@@ -49,6 +50,15 @@ def adapted(base: Path, policy: LoadedPolicy, tmp_path: Path) -> tuple[torch.nn.
     randomise(model)
     save_policy(model, policy.tokenizer, tmp_path / "adapter")
     return model, tmp_path / "adapter"
+
+
+def test_an_adapter_keeps_the_tokens_that_end_a_response(policy: LoadedPolicy, tmp_path: Path) -> None:
+    save_policy(policy.model, policy.tokenizer, tmp_path / "base")
+    model = load_model(tmp_path / "base")
+    model.generation_config.eos_token_id = [3, 5]
+    add_adapter(model, Lora(rank=4), str(tmp_path / "base"), seed=0)
+    save_policy(model, policy.tokenizer, tmp_path / "adapter")
+    assert end_token_ids(tmp_path / "adapter") == [3, 5]
 
 
 def test_a_new_adapter_changes_nothing_and_its_factors_depend_on_the_seed_alone(base: Path) -> None:
