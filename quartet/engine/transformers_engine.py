@@ -1,13 +1,14 @@
 """Engine that samples with the forward pass of `transformers`, one request after another, without a prefix cache.
 
 One thread samples and exchanges weights. It exchanges weights only between two responses, so all tokens of a response
-have the same version. The features of a prompt's pictures are input to the first pass only; later tokens attend to them
-through the KV cache.
+have the same version. Requests wait for their turn outside the thread, so new weights wait for one response at most.
+The features of a prompt's pictures are input to the first pass only; later tokens attend to them through the KV cache.
 """
 
+import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -45,6 +46,13 @@ T = TypeVar("T")
 class _Request(Running):
     ended: bool = False
     """True once `abort` was called or the caller stopped waiting; sampling then ends at the next token."""
+    turn: asyncio.Future[bool] = field(init=False)
+    """Done when the request's turn has come, cancelled if it has ended before."""
+
+    def end(self) -> None:
+        """End the request at once if its turn has not come, else at the next token."""
+        self.ended = True
+        self.turn.cancel()
 
 
 def open_transformers(recipe: config.Recipe, policy: Policy) -> "TransformersEngine":
@@ -88,6 +96,7 @@ class TransformersEngine:
         self._load_timeout_seconds, self._watch = own.load_timeout_seconds, StepWatch(own.step_timeout_seconds)
         self.counters = Counters()
         self._in_flight: dict[str, _Request] = {}
+        self._turns = asyncio.Lock()
         self._closed = False
         self._thread = WorkThread("engine", partial(torch.set_num_threads, config.threads))
 
@@ -119,9 +128,9 @@ class TransformersEngine:
             entry.stop_strings = StopStrings(request.stop_strings, self._tokenizer, request.begun_ids)
         self._in_flight[request.request_id] = entry
         try:
-            return await self._in_thread(lambda: self._sample(entry))
+            return await self._sampled(entry)
         finally:
-            entry.ended = True
+            entry.end()
             del self._in_flight[request.request_id]
 
     def so_far(self, request_id: str) -> GenerateResult:
@@ -132,7 +141,7 @@ class TransformersEngine:
     async def abort(self, request_id: str) -> None:
         """End a request early; unknown ids are ignored."""
         if entry := self._in_flight.get(request_id):
-            entry.ended = True
+            entry.end()
 
     async def version(self) -> int:
         """Return the version of the next response. Raises `EngineError` if the engine is closed or its forward pass
@@ -169,8 +178,20 @@ class TransformersEngine:
         """End the thread; requests in flight end with the tokens sampled so far. A hung thread is abandoned."""
         self._closed = True
         for entry in self._in_flight.values():
-            entry.ended = True
+            entry.end()
         await self._thread.close(self._watch.seconds_left)
+
+    async def _sampled(self, entry: _Request) -> GenerateResult:
+        """Return the response, sampled when the request's turn comes; without tokens if the request ends before."""
+        entry.turn = asyncio.ensure_future(self._turns.acquire())
+        try:
+            await asyncio.wait([entry.turn])
+            if entry.turn.cancelled():
+                return entry.so_far()
+            return await self._in_thread(lambda: self._sample(entry))
+        finally:
+            if entry.turn.done() and not entry.turn.cancelled():
+                self._turns.release()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         await self.version()
