@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -46,7 +46,7 @@ T = TypeVar("T")
 class _Request(Running):
     ended: bool = False
     """True once `abort` was called or the caller stopped waiting; sampling then ends at the next token."""
-    turn: asyncio.Future[bool] = field(init=False)
+    turn: asyncio.Future[Literal[True]] = field(init=False)
     """Done when the request's turn has come, cancelled if it has ended before."""
 
     def end(self) -> None:
