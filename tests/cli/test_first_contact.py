@@ -1,6 +1,7 @@
 """What a new user meets first: each mistake ends with one error that says what happened and what to do."""
 
 import asyncio
+import json
 import logging
 import os
 import subprocess
@@ -227,3 +228,23 @@ def test_an_evaluation_is_not_written_over_a_file(tmp_path):
     (tmp_path / "result.json").touch()
     outcome = CliRunner().invoke(cli, ["eval", str(tmp_path), "--output", str(tmp_path / "result.json")])
     assert isinstance(outcome.exception, SystemExit) and "is a file" in outcome.output
+
+
+@pytest.mark.parametrize("override", ["env.data=rows.jsonl", 'env.data="./rows.jsonl"', 'env={data = "rows.jsonl"}'])
+def test_init_takes_paths_from_the_current_folder(tmp_path, monkeypatch, override):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "new").mkdir()
+    for name in ("rows.jsonl", "new/turns.jsonl"):
+        rows = [{"prompt": f"{n} + 1", "answer": str(n + 1)} for n in range(60)]
+        (tmp_path / name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    settings = [override, "env.name=dataset", "env.reward=number", "env.prompt={{ prompt }}"]
+    settings += ["sft.data=new/turns.jsonl", "env.system=/think", "env.screenshots=false"]
+    arguments = ["init", "new", "--env", "dataset", "--model", "miniwob-start"]
+    outcome = CliRunner().invoke(cli, [*arguments, *(f"--set={setting}" for setting in settings)])
+    assert outcome.exit_code == 0, outcome.exception
+    recipe = load_recipe(tmp_path / "new" / "recipe.toml")
+    assert recipe.env.settings["data"] == str(tmp_path / "rows.jsonl"), "as `quartet train --set` reads it"
+    assert recipe.env.settings["system"] == "/think"
+    text = (tmp_path / "new" / "recipe.toml").read_text()
+    assert 'data = "turns.jsonl"' in text, "a path inside the recipe's folder is relative to it"
+    assert 'path = "miniwob-start"' in text
