@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from quartet.cli.env.naming import environment_name
+from quartet.cli.lacks import load_code, note_packages
 from quartet.cli.parameters import JSON, SET
 from quartet.errors import ConfigError
 from quartet.terminal.say import say
@@ -73,10 +74,13 @@ def command(
     with usable_output(file), whole_file(file) as fresh:
         fresh.write_text(text)
         try:
-            check_recipe(load_recipe(fresh))
+            recipe = load_recipe(fresh)
+            check_recipe(recipe)
+            load_code(recipe)
         except ConfigError:
             fresh.unlink()
             raise
+    note_packages(recipe)
     if as_json:
         say(json.dumps({"recipe": str(file), "env": env_name, "model": str(model_path)}))
         return

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from quartet.cli.lacks import load_code, note_lacks
 from quartet.cli.parameters import JSON, RECIPE, SET
 from quartet.config import Choice, Recipe
-from quartet.errors import ConfigError, QuartetError, SetupError
+from quartet.errors import ConfigError, QuartetError
 from quartet.recipe.file import load_recipe
 from quartet.terminal.say import say
 
@@ -54,7 +55,7 @@ def command(
         print_notes(resolved)
         _show_placement(resolved)
         _note_run_dir(resolved, overrides, run_dir, resume, fresh)
-        _note_lacks(resolved, run_dir)
+        note_lacks(resolved, run_dir.parent)
         return
     if fresh:
         _note_kept(resolved, run_dir, resume)
@@ -155,33 +156,6 @@ def _note_run_dir(recipe: Recipe, overrides: Sequence[str], run_dir: Path, resum
         say(f"note: without --dry-run this would fail: {error}", fg="yellow", err=True)
 
 
-def _note_lacks(recipe: Recipe, run_dir: Path) -> None:
-    """Print the requirements of the run that this machine does not meet: a browser, vLLM, a free port."""
-    from quartet.doctor import Place, examine
-    from quartet.doctor.base import Grade
-
-    for _, findings in examine(Place(runs=run_dir.parent, recipe=recipe), before_training=True):
-        for finding in findings:
-            if finding.grade is Grade.LACKS:
-                _note_lack(finding.what, finding.advice)
-
-
-def _note_lack(what: str, advice: str) -> None:
-    say(f"note: a check of this machine failed: {what}", fg="yellow", err=True)
-    say(f"  -> {advice}", fg="yellow", err=True)
-
-
-def _load_code(recipe: Recipe) -> None:
-    """Load the user's code of the environment as a run does. Raise `ConfigError` if it cannot be loaded, and print what
-    this machine lacks for it."""
-    from quartet.env import make_environment
-
-    try:
-        make_environment(recipe.env).load_code(recipe.env)
-    except SetupError as error:
-        _note_lack(error.what, error.advice)
-
-
 def _note_changes(recipe: Recipe, overrides: Sequence[str], run_dir: Path) -> None:
     """Print the settings of a resumed run that differ from those that it had, without those given by --set.
 
@@ -214,7 +188,7 @@ def _show_plan(recipe: Recipe, as_json: bool) -> None:
     from quartet.runtime.plan import plan
 
     check_training(recipe)
-    _load_code(recipe)
+    load_code(recipe)
     numbers: dict[str, Any] = plan(recipe)
     if as_json:
         if recipe.runtime.kind == "ray":

@@ -171,6 +171,11 @@ class Environment(Part):
         and closes it at its release. Override this method to keep sessions that are expensive to make."""
         return SessionPool(self.session, env.sessions)
 
+    def modules(self) -> list[str]:
+        """Return the modules of `extra` that sessions import. A run without one of them fails; `quartet init`, `quartet
+        train --dry-run` and `quartet doctor` name it."""
+        return []
+
     def load_code(self, env: config.Env) -> None:
         """Load the user's code that a run loads in child processes only, such as reward functions. Raise `ConfigError`
         if it cannot be loaded. `quartet train --dry-run` calls this."""

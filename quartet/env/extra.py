@@ -1,6 +1,8 @@
 """Import of packages that an environment needs and that an extra of Quartet installs."""
 
 import importlib
+from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from quartet.errors import SetupError
@@ -11,6 +13,20 @@ def import_extra(module: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise SetupError(
-            f"the environment needs the module {module!r}: {error}", f"pip install 'quartet-rl[{extra}]'"
-        ) from error
+        raise _lack(module, extra, str(error)) from error
+
+
+def require_modules(modules: Sequence[str], extra: str) -> None:
+    """Raise `SetupError` that names the extra if one of its modules is not installed. The modules are not imported,
+    which may take seconds; the packages around them are."""
+    for module in modules:
+        try:
+            found = find_spec(module)
+        except (ImportError, ValueError):  # a package around it is missing, or a module without a specification
+            found = None
+        if found is None:
+            raise _lack(module, extra, f"No module named {module!r}")
+
+
+def _lack(module: str, extra: str, reason: str) -> SetupError:
+    return SetupError(f"the environment needs the module {module!r}: {reason}", f"pip install 'quartet-rl[{extra}]'")

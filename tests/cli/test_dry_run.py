@@ -83,3 +83,14 @@ def test_what_a_module_of_a_reward_prints_or_ends_does_not_reach_the_command(tmp
     shown = dry_run(tmp_path, code="raise SystemExit(0)\n")
     assert "trajectories per train step" in shown.stdout
     assert "cannot be loaded: it ended its process with exit status 0" in shown.stderr
+
+
+def test_init_loads_the_reward_too(tmp_path):
+    dry_run(tmp_path)  # writes the data set and the module
+    settings = ["env.data=rows.jsonl", "env.prompt=What is {{ question }}?", "env.reward=own_reward:scor"]
+    arguments = ("new", "--env", "dataset", "--model", "miniwob-start", *(f"--set={one}" for one in settings))
+    refused = quartet("init", *arguments, folder=tmp_path)
+    assert refused.returncode == 2 and "own_reward:scor cannot be loaded" in refused.stderr
+    assert not (tmp_path / "new" / "recipe.toml").exists()
+    made = quartet("init", *arguments, "--set", "env.reward=own_reward:score", folder=tmp_path)
+    assert made.returncode == 0, made.stderr

@@ -15,6 +15,8 @@ from benchmarks.bandit import bandit_recipe
 from quartet.cli import cli
 from quartet.cli.eval import evaluation_name
 from quartet.cli.parameters import RunFolder
+from quartet.config import Env
+from quartet.env import make_environment
 from quartet.errors import ConfigError, LedgerError, QuartetError, SetupError
 from quartet.ledger import Ledger
 from quartet.manager.evaluation import EVALUATION_MARKER
@@ -248,3 +250,20 @@ def test_init_takes_paths_from_the_current_folder(tmp_path, monkeypatch, overrid
     text = (tmp_path / "new" / "recipe.toml").read_text()
     assert 'data = "turns.jsonl"' in text, "a path inside the recipe's folder is relative to it"
     assert 'path = "miniwob-start"' in text
+
+
+def test_a_missing_package_of_the_environment_is_named_before_a_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("quartet.env.extra.find_spec", lambda module: None)
+    new, command = tmp_path / "new", "pip install 'quartet-rl[gem]'"
+    outcome = CliRunner().invoke(cli, ["init", str(new), "--env", "gem", "--model", "miniwob-start"])
+    assert outcome.exit_code == 0 and "module 'gem'" in outcome.stderr and command in outcome.stderr
+    outcome = CliRunner().invoke(cli, ["train", str(new), "--dry-run", "--run-dir", str(tmp_path / "run")])
+    assert outcome.exit_code == 0 and outcome.stderr.count("module 'gem'") == 1 and command in outcome.stderr
+    outcome = CliRunner().invoke(cli, ["env", "check", "gem", "--set", 'env.ids=["game:Mastermind-v0"]'])
+    assert isinstance(outcome.exception, SetupError) and outcome.exception.advice == command and outcome.stdout == ""
+
+
+def test_only_the_modules_that_its_ids_need_are_required_of_gymnasium():
+    modules = {"CartPole-v1": ["gymnasium"], "minigrid:MiniGrid-Empty-5x5-v0": ["gymnasium", "minigrid"]}
+    for name, needed in modules.items():
+        assert make_environment(Env(name="gymnasium", ids=[name])).modules() == needed
