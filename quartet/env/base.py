@@ -193,6 +193,16 @@ class Environment(Part):
         `control.train_seeds_per_family` is the number."""
         return None
 
+    def num_held_out_tasks(self, family_name: str) -> int | None:
+        """Return the number of held-out tasks of a family, which an evaluation of more episodes repeats; None if every
+        seed is a task."""
+        return None
+
+    def first_prompt(self, family_name: str) -> Sequence[Message]:
+        """Return the messages of a family's first training task, if they need no session, for `quartet train
+        --dry-run`; else nothing."""
+        return ()
+
     def max_turns(self, family_name: str) -> int | None:
         """Return the number of turns that the hardest task of a family needs, with a margin; None if unknown.
         Evaluations apply it as turn limit, and so does training if a part of `control.horizon` does, such as
