@@ -60,6 +60,8 @@ class Subject:
         self.families = suite_families(env)
         self.makes_sessions = type(self.environment).session is not Environment.session
         """True if `session()` makes sessions; False if the environment has a pool of its own."""
+        self.ships = type(self.environment).__module__.startswith("quartet.")
+        """True if the environment is one of Quartet's own."""
         self.example: Env
         """A closed session, if `session()` makes them."""
 
