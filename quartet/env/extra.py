@@ -1,6 +1,7 @@
 """Import of packages that an environment needs and that an extra of Quartet installs."""
 
 import importlib
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
@@ -21,10 +22,10 @@ def require_modules(modules: Sequence[str], extra: str) -> None:
     which may take seconds; the packages around them are."""
     for module in modules:
         try:
-            found = find_spec(module)
-        except (ImportError, ValueError):  # a package around it is missing, or a module without a specification
-            found = None
-        if found is None:
+            found = module in sys.modules or find_spec(module) is not None
+        except ImportError:  # a package around it is missing
+            found = False
+        if not found:
             raise _lack(module, extra, f"No module named {module!r}")
 
 

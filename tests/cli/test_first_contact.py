@@ -254,6 +254,7 @@ def test_init_takes_paths_from_the_current_folder(tmp_path, monkeypatch, overrid
 
 def test_a_missing_package_of_the_environment_is_named_before_a_run(tmp_path, monkeypatch):
     monkeypatch.setattr("quartet.env.extra.find_spec", lambda module: None)
+    monkeypatch.delitem(sys.modules, "gem", raising=False)
     new, command = tmp_path / "new", "pip install 'quartet-rl[gem]'"
     outcome = CliRunner().invoke(cli, ["init", str(new), "--env", "gem", "--model", "miniwob-start"])
     assert outcome.exit_code == 0 and "module 'gem'" in outcome.stderr and command in outcome.stderr
