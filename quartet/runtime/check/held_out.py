@@ -21,7 +21,8 @@ def note_repeated_tasks(recipe: Recipe) -> None:
 
 def repeated_tasks(recipe: Recipe) -> Iterator[tuple[str, int, str, int]]:
     """Yield (setting, episodes, family, held-out tasks) of such settings, with the family that has fewest tasks."""
-    fixed = held_out_tasks(recipe.env, suite_families(recipe.env))
+    numbers = held_out_tasks(recipe.env, suite_families(recipe.env))
+    fixed = {family: number for family, number in numbers.items() if number}  # without any, an evaluation is an error
     if not fixed:
         return
     family, tasks = min(fixed.items(), key=lambda one: one[1])
