@@ -10,7 +10,7 @@ from quartet.config import Choice, Recipe, Section
 from quartet.errors import ConfigError
 from quartet.part import Part
 from quartet.recipe.errors import Problem, problems_of, unknown_part_key
-from quartet.recipe.paths import placed
+from quartet.recipe.paths import changed, placed
 from quartet.registry import find
 
 
@@ -98,10 +98,10 @@ def _problem(dotted: str, error: ConfigError) -> Problem:
 
 def _placed(settings: dict[str, Any], model: type[Section], dotted: str, places: Places) -> dict[str, Any]:
     """Resolve relative paths in a part's own settings against the recipe's folder."""
-    marks = {name: info.metadata for name, info in model.model_fields.items()}
+    fields = model.model_fields
     return {
-        key: placed(value, places.folder, marks.get(key, []))
-        if isinstance(value, str) and f"{dotted}.{key}" not in places.overridden
+        key: changed(value, fields[key], lambda text, marks: placed(text, places.folder, marks))
+        if key in fields and f"{dotted}.{key}" not in places.overridden
         else value
         for key, value in settings.items()
     }

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+from pydantic.fields import FieldInfo
 
 from quartet.config import Choice, PathMark, PolicyMark, Recipe
 from quartet.config.section import named_tables
@@ -45,7 +47,7 @@ def path_within(path: Path, folder: Path) -> str:
 
 
 def _change_paths(data: dict[str, Any], model: Any, change: Change) -> None:
-    """Change every text of the sections to what `change` returns for it and the marks of its setting."""
+    """Change every text of the sections, also in lists, to the result of `change` for it and its setting's marks."""
     for name, info in model.model_fields.items():
         value = data.get(name)
         if isinstance(value, dict) and (table := named_tables(info)):
@@ -53,8 +55,8 @@ def _change_paths(data: dict[str, Any], model: Any, change: Change) -> None:
                 _change_paths(one if isinstance(one, dict) else {}, table, change)
         elif isinstance(value, dict) and hasattr(info.annotation, "model_fields"):
             _change_paths(value, info.annotation, change)
-        elif isinstance(value, str):
-            data[name] = change(value, info.metadata)
+        elif name in data:
+            data[name] = changed(value, info, change)
 
 
 def _change_paths_of_parts(data: dict[str, Any], model: Any, change: Change) -> None:
@@ -67,6 +69,16 @@ def _change_paths_of_parts(data: dict[str, Any], model: Any, change: Change) -> 
         if issubclass(below, Choice) and isinstance(value.get("name"), str):
             with suppress(ConfigError):
                 _change_paths(value, find(below.kind, value["name"]).Settings, change)
+
+
+def changed(value: Any, info: FieldInfo, change: Change) -> Any:
+    """Return a setting's value with its text, or the texts of its list, changed by `change`."""
+    if isinstance(value, str):
+        return change(value, info.metadata)
+    if not isinstance(value, list):
+        return value
+    marks = getattr(next(iter(get_args(info.annotation)), None), "__metadata__", ())
+    return [change(one, marks) if isinstance(one, str) else one for one in value]
 
 
 def placed(value: str, folder: Path, marks: Sequence[Any]) -> str:

@@ -252,6 +252,19 @@ def test_init_takes_paths_from_the_current_folder(tmp_path, monkeypatch, overrid
     assert 'path = "miniwob-start"' in text
 
 
+def test_paths_in_lists_are_placed_as_others(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for place in ("programs", "new/own"):
+        (tmp_path / place / "bin").mkdir(parents=True)
+    arguments = ["init", "new", "--env", "harbor", "--model", "miniwob-start", "--set"]
+    outcome = CliRunner().invoke(cli, [*arguments, 'env.programs=["programs", "new/own"]'])
+    assert outcome.exit_code == 0, outcome.exception
+    assert '"own"]' in (tmp_path / "new" / "recipe.toml").read_text()
+    monkeypatch.chdir(tmp_path / "programs")
+    programs = load_recipe(tmp_path / "new" / "recipe.toml").env.settings["programs"]
+    assert programs == [str(tmp_path / "programs"), str(tmp_path / "new" / "own")]
+
+
 def test_a_missing_package_of_the_environment_is_named_before_a_run(tmp_path, monkeypatch):
     monkeypatch.setattr("quartet.env.extra.find_spec", lambda module: None)
     monkeypatch.delitem(sys.modules, "gem", raising=False)
