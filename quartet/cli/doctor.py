@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--runs", type=click.Path(path_type=Path), default=RUNS_FOLDER, show_default=True, help="Folder of runs.")
 @JSON
 def command(recipe: Path | None, overrides: tuple[str, ...], runs: Path, as_json: bool) -> None:
-    """Check Python and its packages, browser, fonts, processors, memory, disk, GPU, database and ports.
+    """Check Python, packages, environment, browser, fonts, processors, memory, disk, GPU, database and ports.
 
     Exits with 4 if something that every run needs is missing. Changes nothing.
     """

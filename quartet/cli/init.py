@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from quartet.cli.env.naming import environment_name
+from quartet.cli.lacks import load_code, note_packages
 from quartet.cli.parameters import JSON, SET
 from quartet.errors import ConfigError
 from quartet.terminal.say import say
@@ -51,6 +52,7 @@ def command(
     """Write FOLDER/recipe.toml (by default in the current folder): the settings of a first run, each explained."""
     from quartet.files.disk import usable_output, whole_file
     from quartet.recipe.file import load_recipe, parse_recipe
+    from quartet.recipe.paths import move_paths
     from quartet.recipe.template import commented_recipe
     from quartet.registry import names
     from quartet.runtime.check.recipe import check_recipe
@@ -63,18 +65,22 @@ def command(
     known, folder_type = _known_model(env_name), click.Path(path_type=Path)
     model_path: Path = model or _ask("--model", "Model folder", default=known, type=folder_type, quiet=as_json)
     chosen = _chosen(folder, env_name, model_path, overrides)
-    parsed = parse_recipe(chosen, "quartet init", [*overrides], folder)  # no template has a place for unknown settings
+    parsed = parse_recipe(chosen, "quartet init", [*overrides])  # no template has a place for unknown settings
     reasons = _set_learning_rate(chosen, parsed, model_path)
+    move_paths(chosen, folder)
     text = commented_recipe(chosen, reasons=reasons, every_setting=every_setting)
     with usable_output(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with usable_output(file), whole_file(file) as fresh:
         fresh.write_text(text)
         try:
-            check_recipe(load_recipe(fresh))
+            recipe = load_recipe(fresh)
+            check_recipe(recipe)
+            load_code(recipe)
         except ConfigError:
             fresh.unlink()
             raise
+    note_packages(recipe)
     if as_json:
         say(json.dumps({"recipe": str(file), "env": env_name, "model": str(model_path)}))
         return
@@ -110,13 +116,13 @@ def _named(model: Path) -> Path | None:
 
 def _chosen(folder: Path, env: str, model: Path, overrides: tuple[str, ...]) -> dict[str, Any]:
     """Return the values that differ from defaults: the environment's first settings, the model, and the overrides.
+    Their relative paths begin at the current folder.
 
     A model that reads pictures gets a history that bounds them, and the format of actions of its kind.
     """
     from quartet.env.base import Environment
     from quartet.policy.kind.find import kind_of
     from quartet.recipe.file import apply_override
-    from quartet.recipe.template import model_value
     from quartet.registry import find
     from quartet.runtime.check.model import check_model_folder, model_positions
 
@@ -126,7 +132,7 @@ def _chosen(folder: Path, env: str, model: Path, overrides: tuple[str, ...]) -> 
     environment = cast(type[Environment], find("env", env))
     chosen: dict[str, Any] = {section: dict(settings) for section, settings in environment.first_settings.items()}
     chosen["name"] = folder.resolve().name
-    chosen["model"] = {"path": str(model) if named else model_value(model, folder)}
+    chosen["model"] = {"path": str(model)}
     chosen["env"] = {"name": env} | chosen.get("env", {})
     context = LONGEST_CONTEXT_WITH_PICTURES if kind.reads_pictures else LONGEST_CONTEXT_TOKENS
     context = min(positions or context, context)

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from quartet.cli.dry_run import show_plan
+from quartet.cli.lacks import note_lacks
 from quartet.cli.parameters import JSON, RECIPE, SET
-from quartet.config import Choice, Recipe
-from quartet.errors import ConfigError, QuartetError, SetupError
+from quartet.config import Recipe
+from quartet.errors import ConfigError, QuartetError
 from quartet.recipe.file import load_recipe
 from quartet.terminal.say import say
 
@@ -50,11 +52,11 @@ def command(
     if dry_run:
         from quartet.runtime.check.notes import print_notes
 
-        _show_plan(resolved, as_json)
+        show_plan(resolved, as_json)
         print_notes(resolved)
         _show_placement(resolved)
         _note_run_dir(resolved, overrides, run_dir, resume, fresh)
-        _note_lacks(resolved, run_dir)
+        note_lacks(resolved, run_dir.parent)
         return
     if fresh:
         _note_kept(resolved, run_dir, resume)
@@ -155,33 +157,6 @@ def _note_run_dir(recipe: Recipe, overrides: Sequence[str], run_dir: Path, resum
         say(f"note: without --dry-run this would fail: {error}", fg="yellow", err=True)
 
 
-def _note_lacks(recipe: Recipe, run_dir: Path) -> None:
-    """Print the requirements of the run that this machine does not meet: a browser, vLLM, a free port."""
-    from quartet.doctor import Place, examine
-    from quartet.doctor.base import Grade
-
-    for _, findings in examine(Place(runs=run_dir.parent, recipe=recipe), before_training=True):
-        for finding in findings:
-            if finding.grade is Grade.LACKS:
-                _note_lack(finding.what, finding.advice)
-
-
-def _note_lack(what: str, advice: str) -> None:
-    say(f"note: a check of this machine failed: {what}", fg="yellow", err=True)
-    say(f"  -> {advice}", fg="yellow", err=True)
-
-
-def _load_code(recipe: Recipe) -> None:
-    """Load the user's code of the environment as a run does. Raise `ConfigError` if it cannot be loaded, and print what
-    this machine lacks for it."""
-    from quartet.env import make_environment
-
-    try:
-        make_environment(recipe.env).load_code(recipe.env)
-    except SetupError as error:
-        _note_lack(error.what, error.advice)
-
-
 def _note_changes(recipe: Recipe, overrides: Sequence[str], run_dir: Path) -> None:
     """Print the settings of a resumed run that differ from those that it had, without those given by --set.
 
@@ -209,40 +184,6 @@ def _note_kept(recipe: Recipe, run_dir: Path, resume: bool) -> None:
         say(f"note: keeping files in {run_dir} that are not the run's: {', '.join(kept)}", fg="yellow", err=True)
 
 
-def _show_plan(recipe: Recipe, as_json: bool) -> None:
-    from quartet.runtime.check.training import check_training
-    from quartet.runtime.plan import plan
-
-    check_training(recipe)
-    _load_code(recipe)
-    numbers: dict[str, Any] = plan(recipe)
-    if as_json:
-        if recipe.runtime.kind == "ray":
-            from msgspec import to_builtins
-
-            from quartet.runtime.placement import placement_plan
-
-            numbers["placement"] = to_builtins(placement_plan(recipe))
-        say(json.dumps(numbers))
-        return
-    train, control = recipe.train, recipe.control
-    at_most = "" if control.allocator.name == "fixed" else "at most "
-    say(
-        f"{at_most}{train.groups_per_batch} groups × {control.rollouts_per_group} rollouts = "
-        f"{numbers['rollouts_per_train_step']} trajectories per train step\n"
-        f"{numbers['optimizer_steps_per_train_step']} optimizer steps per train step "
-        f"({train.minibatches} minibatches × {train.epochs} epochs), "
-        f"at most {train.max_tokens_per_microbatch} tokens per microbatch\n"
-        f"staleness: fresh tokens with a lag above {recipe.admission.max_lag} train steps are not trained; at most "
-        f"{numbers['max_groups_ahead']} groups = {numbers['max_rollouts_ahead']} rollouts ahead of the trainer\n"
-        f"schedule {recipe.admission.schedule}, stragglers {recipe.straggler.name}\n"
-        f"sampler {control.sampler.name}, allocator {control.allocator.name}, horizon {_names(control.horizon)}, "
-        f"filters {_names(recipe.filters) or 'none'}, replay {recipe.replay.name}\n"
-        f"{numbers['families']} task families, {numbers['train_tasks']} training tasks, "
-        f"{numbers['evaluation_episodes']} held-out episodes per evaluation"
-    )
-
-
 def _show_placement(recipe: Recipe) -> None:
     """Print the resources of each module of a run that is placed on a cluster."""
     if recipe.runtime.kind != "ray":
@@ -250,7 +191,3 @@ def _show_placement(recipe: Recipe) -> None:
     from quartet.runtime.placement import placement_plan, placement_table
 
     say(placement_table(placement_plan(recipe)), err=True)
-
-
-def _names(choices: Sequence[Choice]) -> str:
-    return " + ".join(choice.name for choice in choices)

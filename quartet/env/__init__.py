@@ -57,6 +57,12 @@ def train_tasks(env: config.Env, families: Sequence[str]) -> dict[str, int]:
     return {family: number for family in families if (number := environment.num_train_tasks(family)) is not None}
 
 
+def held_out_tasks(env: config.Env, families: Sequence[str]) -> dict[str, int]:
+    """Return the number of held-out tasks of each family that has a fixed number of them."""
+    environment = make_environment(env)
+    return {family: number for family in families if (number := environment.num_held_out_tasks(family)) is not None}
+
+
 def turn_limit(env: config.Env, family: str, upper_bound: int) -> int:
     """Return the environment's turn limit for the family, at most `upper_bound`; `upper_bound` if it has no limit."""
     return min(upper_bound, make_environment(env).max_turns(family) or upper_bound)

@@ -171,6 +171,11 @@ class Environment(Part):
         and closes it at its release. Override this method to keep sessions that are expensive to make."""
         return SessionPool(self.session, env.sessions)
 
+    def modules(self) -> list[str]:
+        """Return the modules of `extra` that sessions import. A run without one of them fails; `quartet init`, `quartet
+        train --dry-run` and `quartet doctor` name it."""
+        return []
+
     def load_code(self, env: config.Env) -> None:
         """Load the user's code that a run loads in child processes only, such as reward functions. Raise `ConfigError`
         if it cannot be loaded. `quartet train --dry-run` calls this."""
@@ -187,6 +192,16 @@ class Environment(Part):
         """Return the number of training tasks of a family, whose seeds begin at 0; None if every seed is a task. Then
         `control.train_seeds_per_family` is the number."""
         return None
+
+    def num_held_out_tasks(self, family_name: str) -> int | None:
+        """Return the number of held-out tasks of a family, which an evaluation of more episodes repeats; None if every
+        seed is a task."""
+        return None
+
+    def first_prompt(self, family_name: str) -> Sequence[Message]:
+        """Return the messages of a family's first training task, if they need no session, for `quartet train
+        --dry-run`; else nothing."""
+        return ()
 
     def max_turns(self, family_name: str) -> int | None:
         """Return the number of turns that the hardest task of a family needs, with a margin; None if unknown.

@@ -3,12 +3,12 @@
 import builtins
 import re
 
-TAKEN = {"Env", "Environment", "Observation", "Session", "StepResult", "Task", *dir(builtins)}
+TAKEN = {"Env", "Environment", "Expert", "Observation", "Session", "StepResult", "Task", *dir(builtins)}
 """Names that the module uses, which its class must not have."""
 
 ENVIRONMENT = '''"""Environment `NAME`: each house hides a prize behind one of its doors."""
 
-from quartet.env.base import Env, Environment
+from quartet.env.base import Env, Environment, Expert, in_order
 from quartet.types import Observation, StepResult, Task
 
 PAGE = "button red [1]\\nbutton green [2]\\nbutton blue [3]"
@@ -34,11 +34,17 @@ class Session(Env):
 class CLASS(Environment):
     """Houses with three doors, one of which hides a prize."""
 
+    deterministic = True  # the same actions in a task give the same observations
+    grammar = "click and a door, such as `click red [1]`"
+
     def families(self) -> list[str]:
         return ["houses"]
 
     def session(self) -> Session:
         return Session()
+
+    def expert(self, family_name: str, seed: int) -> Expert:
+        return in_order([f"click {list(DOORS.values())[seed % 3]}"])
 '''
 TEST = '''"""The environment `NAME` passes all checks of `quartet env check`."""
 

@@ -2,21 +2,20 @@
 
 import copy
 import tomllib
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from quartet.config import RESUMABLE_SETTINGS, Choice, Recipe
-from quartet.config.section import named_tables
 from quartet.errors import ConfigError, nearest, shortened
 from quartet.files.ledger_files import has_database
 from quartet.recipe.errors import problems_of, raise_for
-from quartet.recipe.parts import placed, validated_parts, with_parts
+from quartet.recipe.parts import validated_parts, with_parts
+from quartet.recipe.paths import place_paths, place_paths_of_parts
 from quartet.recipe.toml_text import read_toml, toml_key, toml_value
 from quartet.recipe.upgrade import upgraded
-from quartet.registry import find, import_plugins
+from quartet.registry import import_plugins
 from quartet.shipped import RECIPE_FILE, shipped_recipes
 
 CONFIG = "config.toml"
@@ -54,9 +53,9 @@ def _read(path: Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:
         circle = " extends ".join(map(str, extending))
         raise ConfigError(f"{circle}: the recipes extend each other", "remove `extends` from one of them")
     data = upgraded(read_toml(path))
-    _place_paths(data, Recipe, path.resolve().parent)
+    place_paths(data, path.resolve().parent)
     if len(extending) > 1:
-        _place_paths_of_parts(data, Recipe, path.resolve().parent)
+        place_paths_of_parts(data, path.resolve().parent)
     base = data.pop("extends", None)
     if base is None:
         return data
@@ -101,34 +100,6 @@ def find_recipe(path: Path) -> Path:
             f"{nearest(str(path), shipped)} `quartet init` writes a new one",
         )
     return shipped[str(path)]
-
-
-def _place_paths(data: dict[str, Any], model: Any, folder: Path) -> None:
-    """Resolve relative paths against the folder of the recipe's file."""
-    for name, info in model.model_fields.items():
-        value = data.get(name)
-        if isinstance(value, dict) and (table := named_tables(info)):
-            for one in value.values():
-                _place_paths(one if isinstance(one, dict) else {}, table, folder)
-        elif isinstance(value, dict) and hasattr(info.annotation, "model_fields"):
-            _place_paths(value, info.annotation, folder)
-        elif isinstance(value, str):
-            data[name] = placed(value, folder, info.metadata)
-
-
-def _place_paths_of_parts(data: dict[str, Any], model: Any, folder: Path) -> None:
-    """Resolve relative paths in the settings of the parts that a file names, for recipes elsewhere that extend it.
-
-    Parts of plugins, which are not imported yet, and parts in lists are left out.
-    """
-    for name, info in model.model_fields.items():
-        value, below = data.get(name), info.annotation
-        if not isinstance(value, dict) or not hasattr(below, "model_fields"):
-            continue
-        _place_paths_of_parts(value, below, folder)
-        if issubclass(below, Choice) and isinstance(value.get("name"), str):
-            with suppress(ConfigError):
-                _place_paths(value, find(below.kind, value["name"]).Settings, folder)
 
 
 def parse_recipe(

@@ -1,17 +1,17 @@
 """Parts that a recipe chooses: import them, validate their own settings, and fill in defaults."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from quartet.config import Choice, PathMark, PolicyMark, Recipe, Section
+from quartet.config import Choice, Recipe, Section
 from quartet.errors import ConfigError
 from quartet.part import Part
 from quartet.recipe.errors import Problem, problems_of, unknown_part_key
+from quartet.recipe.paths import changed, placed
 from quartet.registry import find
-from quartet.shipped import named_policies
 
 
 def choices(section: Section, prefix: str = "") -> Iterator[tuple[str, Choice]]:
@@ -98,22 +98,13 @@ def _problem(dotted: str, error: ConfigError) -> Problem:
 
 def _placed(settings: dict[str, Any], model: type[Section], dotted: str, places: Places) -> dict[str, Any]:
     """Resolve relative paths in a part's own settings against the recipe's folder."""
-    marks = {name: info.metadata for name, info in model.model_fields.items()}
+    fields = model.model_fields
     return {
-        key: placed(value, places.folder, marks.get(key, []))
-        if isinstance(value, str) and f"{dotted}.{key}" not in places.overridden
+        key: changed(value, fields[key], lambda text, marks: placed(text, places.folder, marks))
+        if key in fields and f"{dotted}.{key}" not in places.overridden
         else value
         for key, value in settings.items()
     }
-
-
-def placed(value: str, folder: Path, marks: Sequence[Any]) -> str:
-    """Return a setting's value, resolved against `folder` if its marks say that it is a path. The name of a shipped
-    policy stays as it is."""
-    if not value or not any(isinstance(mark, PathMark) for mark in marks):
-        return value
-    ships = any(isinstance(mark, PolicyMark) for mark in marks) and value in named_policies()
-    return value if ships and not (folder / value).exists() else str(folder / value)
 
 
 def _replaced(section: Any, complete: dict[int, Choice]) -> Any:

@@ -5,7 +5,6 @@ The comments are made from the docstrings of the settings.
 
 import textwrap
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
@@ -108,9 +107,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value.name if isinstance(value, Choice) and not value.settings else value
-
-
-def model_value(path: Path, folder: Path) -> str:
-    """Return `model.path` of a recipe in `folder` for the model at `path`: relative if it is inside the folder."""
-    path, folder = path.resolve(), folder.resolve()
-    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)

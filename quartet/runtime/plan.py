@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from quartet.config import Recipe
-from quartet.env import suite_families, train_tasks
+from quartet.env import held_out_tasks, suite_families, train_tasks
 from quartet.registry import build
 
 if TYPE_CHECKING:
@@ -11,9 +11,11 @@ if TYPE_CHECKING:
 
 
 def plan(recipe: Recipe) -> dict[str, int]:
-    """Return the batch sizes and limits that follow from the recipe."""
+    """Return the batch sizes and limits that follow from the recipe; the number of held-out tasks only if it is
+    fixed."""
     families = suite_families(recipe.env)
     tasks = train_tasks(recipe.env, families)
+    held_out = held_out_tasks(recipe.env, families)
     stragglers: StragglerRule = build(recipe.straggler, recipe)
     max_groups_ahead = stragglers.groups_ahead(recipe.max_groups_ahead)
     return {
@@ -28,4 +30,4 @@ def plan(recipe: Recipe) -> dict[str, int]:
         "families": len(families),
         "train_tasks": sum(tasks.get(family, recipe.control.train_seeds_per_family) for family in families),
         "evaluation_episodes": len(families) * recipe.evaluation.episodes_per_family,
-    }
+    } | ({"held_out_tasks": sum(held_out.values())} if len(held_out) == len(families) else {})

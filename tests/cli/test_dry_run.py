@@ -1,6 +1,7 @@
 """`quartet train --dry-run` finds the mistakes in a data set's settings with which a run would not start."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,19 @@ def test_a_recipe_without_mistakes_passes(tmp_path):
     shown = dry_run(tmp_path)
     assert shown.returncode == 0, shown.stderr
     assert "trajectories per train step" in shown.stdout and not (tmp_path / "runs").exists()
+    assert "first training task of 'rows':\n  user: 'What is 0 + 1?'" in shown.stdout
+
+
+def test_evaluations_that_repeat_held_out_rows_are_noted(tmp_path):
+    shown = dry_run(tmp_path, "evaluation.episodes_per_family=30")
+    (held_out,) = re.findall(r"30 held-out episodes per evaluation, on (\d+) held-out tasks", shown.stdout)
+    repeated = f"note: evaluation.episodes_per_family = 30, but the family 'rows' has {held_out} held-out task"
+    assert repeated in shown.stderr and f"-> set evaluation.episodes_per_family={held_out}" in shown.stderr
+    enough = dry_run(tmp_path, f"evaluation.episodes_per_family={held_out}")
+    during = dry_run(tmp_path, "evaluation.before_and_after=false", "evaluation.train_steps_per_evaluation=1")
+    assert "held-out task" not in enough.stderr + during.stderr
+    more = ("evaluation.train_steps_per_evaluation=1", "evaluation.episodes_per_family_during=31")
+    assert "evaluation.episodes_per_family_during = 31, but" in dry_run(tmp_path, *more).stderr
 
 
 @pytest.mark.parametrize(
@@ -83,3 +97,14 @@ def test_what_a_module_of_a_reward_prints_or_ends_does_not_reach_the_command(tmp
     shown = dry_run(tmp_path, code="raise SystemExit(0)\n")
     assert "trajectories per train step" in shown.stdout
     assert "cannot be loaded: it ended its process with exit status 0" in shown.stderr
+
+
+def test_init_loads_the_reward_too(tmp_path):
+    dry_run(tmp_path)  # writes the data set and the module
+    settings = ["env.data=rows.jsonl", "env.prompt=What is {{ question }}?", "env.reward=own_reward:scor"]
+    arguments = ("new", "--env", "dataset", "--model", "miniwob-start", *(f"--set={one}" for one in settings))
+    refused = quartet("init", *arguments, folder=tmp_path)
+    assert refused.returncode == 2 and "own_reward:scor cannot be loaded" in refused.stderr
+    assert not (tmp_path / "new" / "recipe.toml").exists()
+    made = quartet("init", *arguments, "--set", "env.reward=own_reward:score", folder=tmp_path)
+    assert made.returncode == 0, made.stderr

@@ -1,6 +1,7 @@
 """What a new user meets first: each mistake ends with one error that says what happened and what to do."""
 
 import asyncio
+import json
 import logging
 import os
 import subprocess
@@ -14,6 +15,8 @@ from benchmarks.bandit import bandit_recipe
 from quartet.cli import cli
 from quartet.cli.eval import evaluation_name
 from quartet.cli.parameters import RunFolder
+from quartet.config import Env
+from quartet.env import make_environment
 from quartet.errors import ConfigError, LedgerError, QuartetError, SetupError
 from quartet.ledger import Ledger
 from quartet.manager.evaluation import EVALUATION_MARKER
@@ -227,3 +230,54 @@ def test_an_evaluation_is_not_written_over_a_file(tmp_path):
     (tmp_path / "result.json").touch()
     outcome = CliRunner().invoke(cli, ["eval", str(tmp_path), "--output", str(tmp_path / "result.json")])
     assert isinstance(outcome.exception, SystemExit) and "is a file" in outcome.output
+
+
+@pytest.mark.parametrize("override", ["env.data=rows.jsonl", 'env.data="./rows.jsonl"', 'env={data = "rows.jsonl"}'])
+def test_init_takes_paths_from_the_current_folder(tmp_path, monkeypatch, override):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "new").mkdir()
+    for name in ("rows.jsonl", "new/turns.jsonl"):
+        rows = [{"prompt": f"{n} + 1", "answer": str(n + 1)} for n in range(60)]
+        (tmp_path / name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    settings = [override, "env.name=dataset", "env.reward=number", "env.prompt={{ prompt }}"]
+    settings += ["sft.data=new/turns.jsonl", "env.system=/think", "env.screenshots=false"]
+    arguments = ["init", "new", "--env", "dataset", "--model", "miniwob-start"]
+    outcome = CliRunner().invoke(cli, [*arguments, *(f"--set={setting}" for setting in settings)])
+    assert outcome.exit_code == 0, outcome.exception
+    recipe = load_recipe(tmp_path / "new" / "recipe.toml")
+    assert recipe.env.settings["data"] == str(tmp_path / "rows.jsonl"), "as `quartet train --set` reads it"
+    assert recipe.env.settings["system"] == "/think"
+    text = (tmp_path / "new" / "recipe.toml").read_text()
+    assert 'data = "turns.jsonl"' in text, "a path inside the recipe's folder is relative to it"
+    assert 'path = "miniwob-start"' in text
+
+
+def test_paths_in_lists_are_placed_as_others(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for place in ("programs", "new/own"):
+        (tmp_path / place / "bin").mkdir(parents=True)
+    arguments = ["init", "new", "--env", "harbor", "--model", "miniwob-start", "--set"]
+    outcome = CliRunner().invoke(cli, [*arguments, 'env.programs=["programs", "new/own"]'])
+    assert outcome.exit_code == 0, outcome.exception
+    assert '"own"]' in (tmp_path / "new" / "recipe.toml").read_text()
+    monkeypatch.chdir(tmp_path / "programs")
+    programs = load_recipe(tmp_path / "new" / "recipe.toml").env.settings["programs"]
+    assert programs == [str(tmp_path / "programs"), str(tmp_path / "new" / "own")]
+
+
+def test_a_missing_package_of_the_environment_is_named_before_a_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("quartet.env.extra.find_spec", lambda module: None)
+    monkeypatch.delitem(sys.modules, "gem", raising=False)
+    new, command = tmp_path / "new", "pip install 'quartet-rl[gem]'"
+    outcome = CliRunner().invoke(cli, ["init", str(new), "--env", "gem", "--model", "miniwob-start"])
+    assert outcome.exit_code == 0 and "module 'gem'" in outcome.stderr and command in outcome.stderr
+    outcome = CliRunner().invoke(cli, ["train", str(new), "--dry-run", "--run-dir", str(tmp_path / "run")])
+    assert outcome.exit_code == 0 and outcome.stderr.count("module 'gem'") == 1 and command in outcome.stderr
+    outcome = CliRunner().invoke(cli, ["env", "check", "gem", "--set", 'env.ids=["game:Mastermind-v0"]'])
+    assert isinstance(outcome.exception, SetupError) and outcome.exception.advice == command and outcome.stdout == ""
+
+
+def test_only_the_modules_that_its_ids_need_are_required_of_gymnasium():
+    modules = {"CartPole-v1": ["gymnasium"], "minigrid:MiniGrid-Empty-5x5-v0": ["gymnasium", "minigrid"]}
+    for name, needed in modules.items():
+        assert make_environment(Env(name="gymnasium", ids=[name])).modules() == needed

@@ -27,7 +27,7 @@ POLICY = REPOSITORY / "recipes" / "miniwob" / "policy"
 def invoke(*arguments: object) -> str:
     result = CliRunner().invoke(cli, list(map(str, arguments)), catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    return result.output
+    return result.stdout
 
 
 def refused(*arguments: object) -> QuartetError:

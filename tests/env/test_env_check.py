@@ -14,6 +14,7 @@ from quartet.env.base import Env, Environment, Expert
 from quartet.env.check.run import check_environment
 from quartet.env.check.subject import Subject
 from quartet.env.checks.base import Grade
+from quartet.env.environment.dataset import EXAMPLE
 from quartet.env.skeleton import skeleton
 from quartet.errors import ConfigError
 from quartet.registry import registered
@@ -234,10 +235,13 @@ async def test_the_chosen_checks_run(monkeypatch):
 def test_the_skeleton_passes_its_check_and_its_test_and_trains(tmp_path):
     made = quartet("env", "new", "doors", "--json", folder=tmp_path)
     assert json.loads(made.stdout)["files"] == ["doors.py", "test_doors.py", "doors.toml"]
-    assert len((tmp_path / "doors.py").read_text().splitlines()) <= 35
+    lines = (tmp_path / "doors.py").read_text().splitlines()
+    assert sum(bool(line.strip()) for line in lines) <= 30
     checked = quartet("env", "check", "doors", "--json", folder=tmp_path)
     assert checked.returncode == 0, checked.stderr
-    assert json.loads(checked.stdout)["env"] == "doors:Doors"
+    shown = json.loads(checked.stdout)
+    assert shown["env"] == "doors:Doors"
+    assert not [one for check in shown["checks"] if check["check"] != "cost" for one in check["findings"]]
     steps = ("--set", "train.max_train_steps=2", "--set", "evaluation.before_and_after=false")
     few = ("--set", "runtime.kind=synchronous", "--set", "admission.max_lag=0", "--run-dir", "run", "--json")
     trained = quartet("train", "doors.toml", *few, *steps, folder=tmp_path)
@@ -262,6 +266,56 @@ def test_the_class_of_a_skeleton_hides_no_name_that_it_uses(name):
     session = module[part](None).session()
     seen = asyncio.run(session.reset(Task(env=name, family="houses", seed=1)))
     assert seen.goal and asyncio.run(session.step("click green [2]")).reward == 1.0
+
+
+@pytest.mark.parametrize("name", ["doors", "none"])
+async def test_the_skeleton_has_no_finding(name, monkeypatch, tmp_path):
+    """A fresh environment gives a user nothing to mend."""
+    files = skeleton(name)
+    module: dict[str, Any] = {"__name__": name}
+    exec(files[f"{name}.py"], module)
+    made = module[files[f"{name}.toml"].split(f'name = "{name}:')[1].split('"')[0]]
+    monkeypatch.setitem(registered, ("env", "tried"), made)
+    monkeypatch.setattr("quartet.env.checks.cost.SECONDS", 0.05)
+    results = await check_environment(config.Env(name="tried", sessions=2), range(3), lambda _: None)
+    assert [one for result in results if result.check != "cost" for one in result.findings] == []
+
+
+class Hidden(Good):
+    """All tasks begin alike; the seed decides which press is right."""
+
+    async def reset(self, task: Task) -> Observation:
+        self.right, self.turns = PRESSES[task.seed % 2], 0
+        return self.look()
+
+    async def step(self, action: str) -> StepResult:
+        result = await super().step(action)
+        return replace(result, observation=self.look())
+
+    def look(self) -> Observation:
+        return Observation(goal="Press the right one.", text=f"turn {self.turns}: press or a b")
+
+
+class Unseeded(Hidden):
+    async def reset(self, task: Task) -> Observation:
+        return await super().reset(replace(task, seed=0))
+
+
+async def test_seeds_that_differ_later_are_no_fault(monkeypatch):
+    monkeypatch.setattr("quartet.env.checks.resets.curious", lambda _: lambda seen: "press a")
+    assert "resets" not in await findings(Hidden, monkeypatch)
+    assert "show the same first observation" in (await findings(Unseeded, monkeypatch))["resets"]
+
+
+async def test_notes_on_an_environment_of_quartet_have_no_advice_to_change_its_class(monkeypatch):
+    env = config.Env(name="dataset", sessions=2, data=str(EXAMPLE), prompt="{{ question }}", reward=["number"])
+    (shipped,) = await check_environment(env, range(1), lambda _: None, ["experts"])
+    assert [(one.grade, one.advice) for one in shipped.findings] == [(Grade.NOTE, "")]
+    tried = environment(Good)
+    monkeypatch.setattr(tried, "expert", lambda *_: None)
+    monkeypatch.setitem(registered, ("env", "tried"), tried)
+    (own,) = await check_environment(config.Env(name="tried", sessions=2), range(1), lambda _: None, ["experts"])
+    assert "define `expert`" in own.findings[0].advice
 
 
 class Held(Good):

@@ -324,7 +324,7 @@ def test_an_environment_with_another_loop_is_compared(tmp_path: Path) -> None:
     same = quartet("env", "compare", "tools", "tools", "--seeds", "1", "--rollouts", "2", "--json", folder=tmp_path)
     assert json.loads(same.stdout)["equal"] is True, same.stderr
     refused = quartet("env", "compare", "tools", "tools", "--set", "port.sesions=2", folder=tmp_path)
-    assert refused.returncode != 0 and "env.sesions" in refused.stderr and "sessions" in refused.stderr
+    assert refused.returncode != 0 and "port.sesions" in refused.stderr and "sessions" in refused.stderr
 
 
 @pytest.mark.parametrize("override", ["port=8080", "reference=x", "sessions=2"])
@@ -345,3 +345,32 @@ def test_a_side_without_its_required_settings_names_the_options_of_a_first_recip
 ) -> None:
     refused = quartet("env", "compare", *names)
     assert refused.returncode == 2 and needed in refused.stderr and option in refused.stderr
+
+
+def test_settings_are_named_by_their_side(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("".join(f'{{"prompt": "{n}", "answer": "{n}"}}\n' for n in range(40)))
+    data = [word for side in ("reference", "port") for word in ("--set", f"{side}.data=rows.jsonl")]
+    refused = quartet("env", "compare", "dataset", "dataset", *data, folder=tmp_path)
+    assert refused.returncode == 2 and "reference.reward is missing" in refused.stderr
+    refused = quartet("env", "compare", "dataset", "dataset", *data, "--set=reference.reward=number", folder=tmp_path)
+    assert refused.returncode == 2 and "port.reward is missing" in refused.stderr
+    assert "env.reward" not in refused.stderr and "--set env." not in refused.stderr
+
+
+async def test_equal_speeds_show_no_difference_and_the_ratio_is_that_of_a_round(monkeypatch):
+    sides = registered_sides(monkeypatch, Declared(), Declared(), 60.0)
+
+    def measured(reference: list[float], port: list[float]) -> None:
+        rates = {"slow": iter(reference), "fast": iter(port)}
+
+        async def rate(env: config.Env, _: object) -> float:
+            return next(rates[env.name])
+
+        monkeypatch.setattr("quartet.env.port.speed._rate", rate)
+
+    measured([100, 200, 50, 100, 100, 100], [110, 180, 60, 100, 90, 105])
+    speed = await steps_per_second(*sides, [1])
+    assert not speed.shows_difference and (speed.ratio_low, speed.ratio_high) == (0.9, 1.2)
+    measured([100, 10, 40, 100, 100, 100], [300, 30, 120, 300, 300, 300])  # a load that both sides have
+    speed = await steps_per_second(*sides, [1])
+    assert speed.shows_difference and speed.ratio_low == speed.ratio == speed.ratio_high == 3

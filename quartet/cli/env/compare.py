@@ -1,6 +1,9 @@
 """`quartet env compare`: prove a fast port of an environment equal to its reference, or show the first difference."""
 
 import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -11,6 +14,8 @@ from quartet.errors import ConfigError, QuartetError
 from quartet.terminal.say import say
 
 SIDES = ("reference", "port")
+SECTION = re.compile(r"(?<![\w.])env(?=[.:])")
+"""Section of a recipe at the beginning of the name of a setting, in the words of an error."""
 
 
 @click.command(name="compare", short_help="Compare a fast port of an environment with its reference.")
@@ -48,7 +53,8 @@ def compare(
 
     from msgspec import to_builtins
 
-    from quartet.env.port.speed import steps_per_second
+    from quartet.env import suite_families
+    from quartet.env.port.speed import ROUNDS, steps_per_second
     from quartet.env.port.verify import Verification
     from quartet.recipe.file import apply_override, parse_recipe
 
@@ -62,14 +68,15 @@ def compare(
         apply_override(given, override)
     for side in SIDES:
         require_settings(given[side]["name"], overrides, side)
-    slow, fast = (
-        parse_recipe(
-            {"name": "compare", "model": {"path": "."}, "env": given[side], "rollout": first_loop(given[side]["name"])},
-            f"{side} of env compare",
-            [f"env{one.removeprefix(side)}" for one in overrides if one.startswith(f"{side}.")],
-        ).env
-        for side in SIDES
-    )
+    parsed = {}
+    for side in SIDES:
+        env = given[side]
+        recipe = {"name": "compare", "model": {"path": "."}, "env": env, "rollout": first_loop(env["name"])}
+        own = [f"env{one.removeprefix(side)}" for one in overrides if one.startswith(f"{side}.")]
+        with _settings_of(side):
+            parsed[side] = parse_recipe(recipe, f"{side} of env compare", own).env
+            suite_families(parsed[side])  # reads the data of an environment that has some
+    slow, fast = parsed.values()
     verified = asyncio.run(Verification(slow, fast, range(seeds), rollouts, tolerance).run())
     if verified.difference:
         if as_json:
@@ -78,18 +85,24 @@ def compare(
             f"{verified.level} of {verified.task or 'the classes'}: {verified.difference}",
             f"reproduce it with the responses {verified.responses}" if verified.responses else "change the port",
         )
-    rates = asyncio.run(steps_per_second(slow, fast, range(seeds)))
+    speed = asyncio.run(steps_per_second(slow, fast, range(seeds)))
     if as_json:
-        speed = {
-            "reference_steps_per_second": rates[0],
-            "port_steps_per_second": rates[1],
-            "ratio": rates[1] / rates[0],
-        }
-        say(json.dumps({"equal": True, **to_builtins(verified), **speed}))
+        say(json.dumps({"equal": True, **to_builtins(verified), **to_builtins(speed)}))
         return
+    shown = "" if speed.shows_difference else "; no difference is shown"
     say(
         f"equal: {verified.resets} resets, {verified.interactions} single actions, {verified.rollouts} rollouts of "
         f"{verified.turns} turns, {verified.rewarded} of them rewarded\n"
-        f"speed: {rates[0]:,.0f} steps/s in the reference, {rates[1]:,.0f} in the port "
-        f"({rates[1] / rates[0]:.1f} times as fast)"
+        f"speed: {speed.reference_steps_per_second:,.0f} steps/s in the reference, {speed.port_steps_per_second:,.0f} "
+        f"in the port ({speed.ratio:.2f} times as fast, {speed.ratio_low:.2f} to {speed.ratio_high:.2f} in "
+        f"{ROUNDS} rounds{shown})"
     )
+
+
+@contextmanager
+def _settings_of(side: str) -> Iterator[None]:
+    """Name the settings in an error by their side, as the command's options do: `port.data` in place of `env.data`."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(SECTION.sub(side, error.what), SECTION.sub(side, error.advice)) from error

@@ -14,6 +14,7 @@ from quartet.env import make_environment, make_pool, suite_families
 from quartet.env.base import Env, Environment
 from quartet.env.client import RemoteEnv, RemoteEnvPool
 from quartet.env.deadlines import Deadlines
+from quartet.env.extra import require_modules
 from quartet.env.guarded import GuardedPool
 from quartet.env.host import EnvHost, try_out
 from quartet.env.session_pool import SessionPool
@@ -52,11 +53,15 @@ class Subject:
     """Environment under check; use it as a context manager."""
 
     def __init__(self, env: config.Env, seeds: Sequence[int]) -> None:
+        """Raise `SetupError` if a package of the environment is missing."""
         self.env, self.seeds = env, seeds
         self.environment: Environment = make_environment(env)
+        require_modules(self.environment.modules(), self.environment.extra)  # once, and not in every check
         self.families = suite_families(env)
         self.makes_sessions = type(self.environment).session is not Environment.session
         """True if `session()` makes sessions; False if the environment has a pool of its own."""
+        self.ships = type(self.environment).__module__.startswith("quartet.")
+        """True if the environment is one of Quartet's own."""
         self.example: Env
         """A closed session, if `session()` makes them."""
 

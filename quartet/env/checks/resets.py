@@ -2,8 +2,8 @@
 
 from contextlib import suppress
 
-from quartet.env.check.agents import curious, stubborn
-from quartet.env.check.subject import Subject
+from quartet.env.check.agents import curious, repeating, stubborn
+from quartet.env.check.subject import Played, Subject
 from quartet.env.checks.base import EnvCheck, Finding, Grade
 from quartet.errors import EnvError
 from quartet.types import Observation, Task
@@ -62,16 +62,39 @@ async def _same_task(subject: Subject, task: Task) -> list[Finding]:
 
 
 async def _other_seeds(subject: Subject, family: str) -> list[Finding]:
-    """Return a finding if the seed has no effect on what a task shows."""
+    """Return a finding if the seed has no effect on what a task shows at first, unless equal responses show one later:
+    a game may hide what the seed draws. Without the promise of `deterministic`, chance may be the reason of that."""
     if subject.environment.num_train_tasks(family) == 1:
         return []
     async with subject.session() as session:
         seen = [await session.reset(subject.task(family, seed)) for seed in range(MANY_SEEDS)]
     if any((one.goal, one.text, one.messages, one.pictures) != _view(seen[0]) for one in seen):
         return []
-    what = f"the first {MANY_SEEDS} seeds of {family} show the same task"
-    advice = "draw tasks from `task.seed`; for a single task, let `num_train_tasks` return 1"
+    if subject.environment.deterministic and await _differ_later(subject, family):
+        return []
+    what = f"the first {MANY_SEEDS} seeds of {family} show the same first observation"
+    advice = (
+        "draw tasks from `task.seed`; for a single task, let `num_train_tasks` return 1; if the tasks differ only in "
+        "what they hide at first, nothing is wrong"
+    )
     return [Finding(grade=Grade.WARNING, what=what, where=subject.place("reset"), advice=advice)]
+
+
+async def _differ_later(subject: Subject, family: str) -> bool:
+    """Return whether equal responses get different results in tasks of different seeds."""
+    async with subject.session() as session:
+        first = await subject.play(session, subject.task(family, 0), curious(0))
+        for seed in range(1, MANY_SEEDS):
+            turns = len(first.responses)
+            again = await subject.play(session, subject.task(family, seed), repeating(first.responses), turns)
+            if _course(again) != _course(first):
+                return True
+    return False
+
+
+def _course(played: Played) -> list[object]:
+    """Return what an episode showed after its first observation, and its rewards."""
+    return [(_view(result.observation), result.observation.error, result.reward) for result in played.results]
 
 
 def _view(observation: Observation) -> tuple[object, ...]:

@@ -51,6 +51,9 @@ report_infeasible('reason'). Numbers in brackets name the elements."""
         "rollout": {"max_turns": 8, "max_tokens": 64},
     }
 
+    def modules(self) -> list[str]:
+        return ["browsergym.core", "gymnasium", "playwright"]
+
     def families(self) -> list[str]:
         return self.settings.ids
 

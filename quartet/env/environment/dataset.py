@@ -22,7 +22,7 @@ from quartet.env.scoring.scorer import scorers
 from quartet.errors import ConfigError, nearest
 from quartet.registry import find, names, own_settings
 from quartet.shipped import recipes_folder
-from quartet.types import Task
+from quartet.types import Message, Task
 
 EXAMPLE = recipes_folder() / "dataset_math" / "problems.jsonl"
 """Data set of a first recipe."""
@@ -111,6 +111,12 @@ class Dataset(Environment):
 
     def num_train_tasks(self, family_name: str) -> int:
         return len(self._rows[family_name].training)
+
+    def num_held_out_tasks(self, family_name: str) -> int:
+        return len(self._rows[family_name].held_out)
+
+    def first_prompt(self, family_name: str) -> list[Message]:
+        return self._prompts().messages(self._rows[family_name].training[0])
 
     def max_turns(self, family_name: str) -> int:
         return self.settings.tries

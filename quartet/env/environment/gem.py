@@ -59,6 +59,9 @@ class Gem(Environment):
                 f"the loop {recipe.rollout.loop.name!r} shows no earlier observations", "set env.history = true"
             )
 
+    def modules(self) -> list[str]:
+        return ["gem"]
+
     def families(self) -> list[str]:
         return self.settings.ids
 

@@ -50,6 +50,10 @@ class Gymnasium(Environment):
         "rollout": {"max_turns": 16, "max_tokens": 8},
     }
 
+    def modules(self) -> list[str]:
+        registering = {name.rpartition(":")[0].partition(".")[0] for name in self.settings.ids}
+        return ["gymnasium", *sorted(registering & OF_EXTRA - {"gymnasium"})]
+
     def families(self) -> list[str]:
         return self.settings.ids
 

@@ -107,6 +107,9 @@ class Harbor(Environment):
     def num_train_tasks(self, family_name: str) -> int:
         return len(self._tasks.training)
 
+    def num_held_out_tasks(self, family_name: str) -> int:
+        return len(self._tasks.held_out)
+
     def max_turns(self, family_name: str) -> int:
         return self.settings.turn_limit
 

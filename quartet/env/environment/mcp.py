@@ -77,6 +77,9 @@ class Mcp(dataset.Dataset):
     def has_reward(cls, settings: Any) -> bool:
         return bool(settings.reward or settings.reward_tool)
 
+    def modules(self) -> list[str]:
+        return ["mcp"]
+
     def max_turns(self, family_name: str) -> int:
         settings: Any = self.settings  # its type is that of Dataset, which pyright lets no subclass narrow
         return settings.turn_limit

@@ -58,6 +58,9 @@ class Offline(Environment):
     def num_train_tasks(self, family_name: str) -> int:
         return len(self.recordings[family_name].training)
 
+    def num_held_out_tasks(self, family_name: str) -> int:
+        return len(self.recordings[family_name].held_out)
+
     def max_turns(self, family_name: str) -> int:
         of_family = self.recordings[family_name]
         return max(len(one) for one in [*of_family.training, *of_family.held_out])

@@ -49,6 +49,9 @@ class OpenSpiel(Environment):
     def check(cls, settings: Any, recipe: Recipe) -> None:
         check_players(settings.players, recipe)
 
+    def modules(self) -> list[str]:
+        return ["pyspiel"]
+
     def families(self) -> list[str]:
         return self.settings.games
 

@@ -57,6 +57,9 @@ class ReasoningGym(Environment):
         """Return an empty text, since `env.system` tells the form of an answer."""
         return ""
 
+    def modules(self) -> list[str]:
+        return ["reasoning_gym"]
+
     def families(self) -> list[str]:
         import_extra("reasoning_gym", self.extra)
         known = import_extra("reasoning_gym.factory", self.extra).DATASETS

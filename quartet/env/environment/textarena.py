@@ -49,6 +49,9 @@ class TextArena(Environment):
                 f"the loop {recipe.rollout.loop.name!r} shows no earlier observations", "set env.history = true"
             )
 
+    def modules(self) -> list[str]:
+        return ["textarena"]
+
     def families(self) -> list[str]:
         return self.settings.ids
 

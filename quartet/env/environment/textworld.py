@@ -38,6 +38,9 @@ class TextWorld(Environment):
         "control": {"horizon": ["suite"]},
     }
 
+    def modules(self) -> list[str]:
+        return ["textworld"]
+
     def families(self) -> list[str]:
         return list(self.settings.games)
 
