@@ -153,7 +153,7 @@ def stored_run(tmp_path, recipe_path, bandit_policy):
 def test_export_says_what_it_wrote(stored_run, tmp_path):
     output = tmp_path / "x.jsonl"
     arguments = ("ledger", "export", stored_run, "--format", "chat", "--output", output)
-    assert re.match(r"1 trajectories, 1 turns, 1 response tokens, \d+ bytes in ", quartet(*arguments).stdout)
+    assert re.match(r"1 trajectory, 1 turn, 1 response token, \d+ bytes in ", quartet(*arguments).stdout)
     summary = json.loads(quartet(*arguments, "--any-outcome", "--json").stdout)
     assert (summary["trajectories"], summary["bytes"]) == (2, output.stat().st_size)
     misspelt = quartet(*arguments, "--family", "fixd")

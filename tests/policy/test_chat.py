@@ -60,3 +60,13 @@ def test_a_chat_that_the_template_rejects_is_named(tmp_path):
         with pytest.raises(ConfigError, match=rf"x\.jsonl:2: .*{cause}") as refused:
             read(tmp_path / "x.jsonl", *messages, tokenizer=tokenizer, **fields)
         assert refused.value.advice.startswith("correct the chat")
+
+
+def test_chats_without_tools_have_the_same_tokens_however_they_say_so(tmp_path):
+    """An export writes null; templates that ask `tools is not none` must not see an empty list."""
+    opened = make_tokenizer("{% if tools is not none %}12 12 {% endif %}" + CHAT_TEMPLATE)
+    said = {"role": "assistant", "content": "12"}
+    first, *others = (
+        read(tmp_path / "x.jsonl", said, tokenizer=opened, **one) for one in ({}, {"tools": None}, {"tools": []})
+    )
+    assert others == [first, first]
