@@ -168,10 +168,11 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint such as `Did you mean 'uniform'?`, or the list of known names if none is close."""
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+    """Return a hint such as `Did you mean 'uniform'?`, or the list of known names if none is as similar as `cutoff`,
+    from 0 (no letter) to 1 (equal)."""
     names = sorted(known)
-    close = get_close_matches(name, names, n=1, cutoff=0.5)
+    close = get_close_matches(name, names, n=1, cutoff=cutoff)
     return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names)}."
 
 

@@ -24,6 +24,7 @@ from quartet.policy.kind.find import load_pictures
 from quartet.policy.load import load_model
 from quartet.policy.save import save_policy
 from quartet.policy.tokenizer_files import load_tokenizer, set_template_arguments
+from quartet.policy.weights import weight_files
 from quartet.registry import load_class
 from quartet.train.linear import train_by_the_faster_library
 from quartet.train.optimizer import FINAL_LEARNING_RATE_SHARE
@@ -108,6 +109,7 @@ def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None)
     make_output(recipe)
     torch.set_num_threads(sft.threads)
     device = usable_device(recipe.train.device, "train.device")
+    weight_files(Path(recipe.model.path))  # a wrong folder is named as such, not as one without a tokenizer
     folder, trust = Path(recipe.model.path), recipe.model.trust_remote_code
     tokenizer = load_tokenizer(folder, trust_remote_code=trust)
     set_template_arguments(tokenizer, recipe.model.template_arguments)

@@ -158,7 +158,12 @@ def test_init_takes_an_environment_of_the_current_folder(tmp_path, name):
 
 def test_init_without_a_terminal_asks_and_replaces_nothing(tmp_path):
     assert refused("init", tmp_path, "--model", POLICY).what == "--env is missing"
-    assert refused("init", tmp_path, "--env", "bandit").what == "--model is missing"
+    missing = refused("init", tmp_path, "--env", "bandit")
+    assert missing.what == "--model is missing"
+    assert missing.advice.startswith("give --model FOLDER, or a name: ") and "miniwob-start" in missing.advice
+    suggested = "; a shipped recipe for this environment has "
+    assert suggested not in missing.advice
+    assert refused("init", tmp_path, "--env", "worlds").advice.endswith(f"{suggested}worlds-start")
     assert "Did you mean 'bandit'" in str(refused("init", tmp_path, "--env", "bandid", "--model", POLICY))
     assert "no model at" in refused("init", tmp_path, "--env", "bandit", "--model", tmp_path).what
     assert not list(tmp_path.iterdir())
