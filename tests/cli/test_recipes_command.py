@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from quartet.cli import cli
 from quartet.config import Recipe
 from quartet.errors import QuartetError, SetupError
+from quartet.recipe.description import describe
 from quartet.recipe.file import load_recipe
 from quartet.recipe.template import ESSENTIAL
 from quartet.registry import names
@@ -47,6 +48,10 @@ def test_every_shipped_recipe_is_listed_and_described():
     shown = invoke("recipes", "describe", "dart")
     assert "control.allocator" in shown and '"dynamic"' in shown
     assert "84.4 %" in invoke("recipes", "describe", "miniwob")
+
+
+def test_a_setting_that_is_true_is_shown_by_its_name():
+    assert describe(shipped_recipes()["dart"]).environment == "miniwob elements, miniwob-24"
 
 
 def test_a_recipe_means_the_same_wherever_it_is_called_from(monkeypatch, tmp_path):
