@@ -3,20 +3,32 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+_ADVICE = "\n  -> "
+
+
+def in_a_sentence(text: str) -> str:
+    """Return an error's text with its advice in the same line, to quote it where another advice follows.
+
+    >>> in_a_sentence("port 80 is in use\\n  -> choose another one")
+    'port 80 is in use; choose another one'
+    """
+    return text.replace(_ADVICE, "; ")
+
 
 class QuartetError(Exception):
-    """Base of Quartet's errors. `advice` states what to do next."""
+    """Base of Quartet's errors. `advice` states what to do next. If `what` quotes an error with advice of its own, that
+    advice is part of the sentence."""
 
     exit_code = 1
     """Exit status of a command that the error ends."""
 
     def __init__(self, what: str, advice: str = "") -> None:
         super().__init__(what, advice)
-        self.what = what
+        self.what = in_a_sentence(what) if advice else what
         self.advice = advice
 
     def __str__(self) -> str:
-        return f"{self.what}\n  -> {self.advice}" if self.advice else self.what
+        return f"{self.what}{_ADVICE}{self.advice}" if self.advice else self.what
 
 
 class ConfigError(QuartetError):
@@ -168,10 +180,11 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]}…"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a hint such as `Did you mean 'uniform'?`, or the list of known names if none is close."""
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+    """Return a hint such as `Did you mean 'uniform'?`, or the list of known names if none is as similar as `cutoff`,
+    from 0 (no letter) to 1 (equal)."""
     names = sorted(known)
-    close = get_close_matches(name, names, n=1, cutoff=0.5)
+    close = get_close_matches(name, names, n=1, cutoff=cutoff)
     return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names)}."
 
 

@@ -37,6 +37,14 @@ def test_help_lists_every_command():
         assert command in shown.stdout
 
 
+def test_one_of_a_thing_is_not_said_in_the_plural(recipe_path, tmp_path):
+    ones = ("train.groups_per_batch=1", "train.minibatches=1", "train.epochs=1", "env.families=['fixed']")
+    settings = [word for one in ones for word in ("--set", one)]
+    shown = quartet("train", recipe_path, "--run-dir", tmp_path / "run", "--dry-run", *settings)
+    for words in ("1 group × ", "\n1 optimizer step per train step (1 minibatch × 1 epoch)", "\n1 task family, "):
+        assert words in shown.stdout, shown.stderr
+
+
 def test_dry_run_prints_the_arithmetic_and_makes_nothing(recipe_path, tmp_path):
     shown = quartet("train", recipe_path, "--run-dir", tmp_path / "run", "--dry-run")
     assert shown.returncode == 0, shown.stderr
@@ -153,7 +161,7 @@ def stored_run(tmp_path, recipe_path, bandit_policy):
 def test_export_says_what_it_wrote(stored_run, tmp_path):
     output = tmp_path / "x.jsonl"
     arguments = ("ledger", "export", stored_run, "--format", "chat", "--output", output)
-    assert re.match(r"1 trajectories, 1 turns, 1 response tokens, \d+ bytes in ", quartet(*arguments).stdout)
+    assert re.match(r"1 trajectory, 1 turn, 1 response token, \d+ bytes in ", quartet(*arguments).stdout)
     summary = json.loads(quartet(*arguments, "--any-outcome", "--json").stdout)
     assert (summary["trajectories"], summary["bytes"]) == (2, output.stat().st_size)
     misspelt = quartet(*arguments, "--family", "fixd")

@@ -34,22 +34,26 @@ def show_plan(recipe: Recipe, as_json: bool) -> None:
 
 
 def _plan_text(recipe: Recipe, numbers: dict[str, Any]) -> str:
+    from quartet.report.show import counted
+
     train, control = recipe.train, recipe.control
     at_most = "" if control.allocator.name == "fixed" else "at most "
-    fixed = f", on {numbers['held_out_tasks']} held-out tasks" if "held_out_tasks" in numbers else ""
+    fixed = f", on {counted(numbers['held_out_tasks'], 'held-out task')}" if "held_out_tasks" in numbers else ""
     return (
-        f"{at_most}{train.groups_per_batch} groups × {control.rollouts_per_group} rollouts = "
-        f"{numbers['rollouts_per_train_step']} trajectories per train step\n"
-        f"{numbers['optimizer_steps_per_train_step']} optimizer steps per train step "
-        f"({train.minibatches} minibatches × {train.epochs} epochs), "
-        f"at most {train.max_tokens_per_microbatch} tokens per microbatch\n"
-        f"staleness: fresh tokens with a lag above {recipe.admission.max_lag} train steps are not trained; at most "
-        f"{numbers['max_groups_ahead']} groups = {numbers['max_rollouts_ahead']} rollouts ahead of the trainer\n"
+        f"{at_most}{counted(train.groups_per_batch, 'group')} × {counted(control.rollouts_per_group, 'rollout')} = "
+        f"{counted(numbers['rollouts_per_train_step'], 'trajectory', 'trajectories')} per train step\n"
+        f"{counted(numbers['optimizer_steps_per_train_step'], 'optimizer step')} per train step "
+        f"({counted(train.minibatches, 'minibatch', 'minibatches')} × {counted(train.epochs, 'epoch')}), "
+        f"at most {counted(train.max_tokens_per_microbatch, 'token')} per microbatch\n"
+        f"staleness: fresh tokens with a lag above {counted(recipe.admission.max_lag, 'train step')} are not trained; "
+        f"at most {counted(numbers['max_groups_ahead'], 'group')} = "
+        f"{counted(numbers['max_rollouts_ahead'], 'rollout')} ahead of the trainer\n"
         f"schedule {recipe.admission.schedule}, stragglers {recipe.straggler.name}\n"
         f"sampler {control.sampler.name}, allocator {control.allocator.name}, horizon {_names(control.horizon)}, "
         f"filters {_names(recipe.filters) or 'none'}, replay {recipe.replay.name}\n"
-        f"{numbers['families']} task families, {numbers['train_tasks']} training tasks, "
-        f"{numbers['evaluation_episodes']} held-out episodes per evaluation{fixed}"
+        f"{counted(numbers['families'], 'task family', 'task families')}, "
+        f"{counted(numbers['train_tasks'], 'training task')}, "
+        f"{counted(numbers['evaluation_episodes'], 'held-out episode')} per evaluation{fixed}"
     )
 
 

@@ -61,9 +61,21 @@ def command(
     file = folder / RECIPE_FILE
     if file.exists() and not force:
         raise ConfigError(f"{file} already exists", "name another folder, or replace it with --force")
-    env_name = environment_name(env or _ask("--env", "Environment", type=click.Choice(names("env")), quiet=as_json))
+    known_envs = names("env")
+    env_name = environment_name(
+        env
+        or _ask(
+            "--env",
+            "Environment",
+            advice=f"give one of {', '.join(known_envs)}",
+            type=click.Choice(known_envs),
+            quiet=as_json,
+        )
+    )
     known, folder_type = _known_model(env_name), click.Path(path_type=Path)
-    model_path: Path = model or _ask("--model", "Model folder", default=known, type=folder_type, quiet=as_json)
+    model_path: Path = model or _ask(
+        "--model", "Model folder", advice=_models(known), default=known, type=folder_type, quiet=as_json
+    )
     chosen = _chosen(folder, env_name, model_path, overrides)
     parsed = parse_recipe(chosen, "quartet init", [*overrides])  # no template has a place for unknown settings
     reasons = _set_learning_rate(chosen, parsed, model_path)
@@ -88,23 +100,30 @@ def command(
     say(f"wrote {file}\n\n{train} --dry-run   prints batch sizes and limits\n{train}             trains")
 
 
-def _ask(option: str, question: str, *, quiet: bool, **how: Any) -> Any:
-    """Prompt for a missing option. Raise `ConfigError` if there is no terminal."""
+def _ask(option: str, question: str, *, advice: str, quiet: bool, **how: Any) -> Any:
+    """Prompt for a missing option. Raise `ConfigError` with `advice` if there is no terminal."""
     if quiet or not sys.stdin.isatty():
-        choices = getattr(how["type"], "choices", ())
-        raise ConfigError(
-            f"{option} is missing", f"give one of {', '.join(choices)}" if choices else f"give {option} FOLDER"
-        )
+        raise ConfigError(f"{option} is missing", advice)
     return click.prompt(question, **how)
 
 
+def _models(known: str | None) -> str:
+    """Return advice that lists the models by name, with the one that a shipped recipe has for the environment."""
+    from quartet.shipped import named_policies
+
+    suggested = f"; a shipped recipe for this environment has {known}" if known else ""
+    return f"give --model FOLDER, or a name: {', '.join(named_policies())}{suggested}"
+
+
 def _known_model(env: str) -> str | None:
-    """Return the model of a shipped recipe with this environment, to suggest it; None if there is no such recipe."""
+    """Return the model of a shipped recipe with this environment, to suggest it: its name if it has one, otherwise its
+    folder; None if there is no such recipe."""
     from quartet.recipe.file import load_recipe
-    from quartet.shipped import shipped_recipes
+    from quartet.shipped import named_policies, shipped_recipes
 
     recipes = (load_recipe(path) for path in shipped_recipes().values())
-    return next((recipe.model.path for recipe in recipes if recipe.env.name == env), None)
+    path = next((recipe.model.path for recipe in recipes if recipe.env.name == env), None)
+    return next((name for name, folder in named_policies().items() if str(folder) == path), path)
 
 
 def _named(model: Path) -> Path | None:

@@ -16,6 +16,7 @@ from quartet.terminal.say import say
 def command(recipe: Path, overrides: tuple[str, ...], as_json: bool) -> None:
     """Fine-tune `model.path` on `sft.data` and write the policy to `sft.output`."""
     from quartet.recipe.file import load_recipe
+    from quartet.report.show import counted
     from quartet.terminal.progress import Watched
     from quartet.train.sft import run_sft
     from quartet.train.sft_output import replaces_policy
@@ -33,7 +34,7 @@ def command(recipe: Path, overrides: tuple[str, ...], as_json: bool) -> None:
         return
     say(
         f"wrote {summary['output']}\n"
-        f"{summary['exercise_steps']:,} steps on exercises and {summary['demonstration_steps']:,} on demonstrations "
-        f"in {summary['train_seconds']:.0f} s, ended by {summary['stopped_by']}; "
+        f"{counted(summary['exercise_steps'], 'step')} on exercises and {summary['demonstration_steps']:,} on "
+        f"demonstrations in {summary['train_seconds']:.0f} s, ended by {summary['stopped_by']}; "
         f"loss {summary['loss']:.3f}, accuracy {summary['accuracy']:.3f}"
     )

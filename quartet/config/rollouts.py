@@ -61,8 +61,10 @@ class Env(Choice):
 
     @property
     def variant(self) -> str:
-        """Values of the environment's own settings, for tables and comparisons."""
-        return ", ".join(str(value) for _, value in sorted(self.settings.items()) if value)
+        """Values of the environment's own settings, for tables and comparisons; of a boolean that is true, the name."""
+        return ", ".join(
+            name if value is True else str(value) for name, value in sorted(self.settings.items()) if value
+        )
 
 
 class Reward(Choice):

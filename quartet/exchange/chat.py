@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from quartet.actions.taken import taken_action
 from quartet.config import Recipe
 from quartet.errors import ConfigError
+from quartet.exchange.base import Writer
 from quartet.exchange.lines import read_lines
 from quartet.exchange.record import TrajectoryRecord
 from quartet.policy.chat import ANSWER, FORM, Chat, Exchange, decode_chat, exchanges, naming_line
@@ -46,11 +47,12 @@ class ChatLine(Chat, frozen=True, kw_only=True):
     """Hash of the observation format; empty if unknown."""
 
 
-class ChatWriter:
+class ChatWriter(Writer):
     """Writer of one `ChatLine` per conversation. Each answer is learned in one line, after the text that the policy
     read: where a line repeats earlier answers of other lines, only its last one is learned."""
 
-    def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
+    def __init__(self, file: BinaryIO, recipe: Recipe, limit: int | None = None) -> None:
+        super().__init__(file, recipe, limit)
         self._file, self._encoder = file, msgspec.json.Encoder()
         self._loop = build(recipe.rollout.loop, build(recipe.rollout.history))
 
@@ -94,9 +96,6 @@ class ChatWriter:
             )
             self._file.write(self._encoder.encode(line) + b"\n")
             written += 1
-
-    def finish(self) -> None:
-        """Do nothing, since every line is complete."""
 
 
 def read_chat_trajectories(path: Path, env: str, renderer: Renderer) -> Iterator[tuple[int, str, Trajectory]]:

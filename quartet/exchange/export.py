@@ -12,7 +12,6 @@ from quartet.errors import ConfigError, nearest
 from quartet.exchange import WRITERS
 from quartet.exchange.fingerprint import run_fingerprint
 from quartet.exchange.record import Provenance, TrajectoryRecord
-from quartet.exchange.revisions import RevisionWriter
 from quartet.exchange.stored import Selection, stored_families, stored_trajectories
 from quartet.ledger import Ledger
 from quartet.on_progress import OnProgress, no_progress
@@ -46,10 +45,11 @@ def export(
     """Write the selected trajectories, oldest first, as `kind`: `jsonl`, `parquet`, `chat` or `revisions`.
 
     `limit` is the maximum number of trajectories written; revisions are made of all selected ones. The file is written
-    atomically and replaces an existing file. Raise `ConfigError` for an unknown kind, or if the run has no trajectory
-    of a selected family.
+    atomically and replaces an existing file. Raise `ConfigError` for an unknown kind, for a selection that the kind
+    cannot write, or if the run has no trajectory of a selected family.
     """
     writer_class = lookup("export format", kind, WRITERS)
+    writer_class.refuse(kind, selection)
     known = stored_families(ledger)
     for family in selection.families:
         if family not in known:
@@ -62,13 +62,11 @@ def export(
     partial = output.with_name(output.name + ".partial")
     try:
         with partial.open("wb") as file:
-            writer, max_read = writer_class(file, recipe), limit
-            if isinstance(writer, RevisionWriter) and limit:  # a revision may need any other member of its group
-                writer.limit, max_read = limit, None
-            for record in islice(_records(ledger, selection, sums), max_read):
+            writer = writer_class(file, recipe, limit)
+            for record in islice(_records(ledger, selection, sums), writer.max_read):
                 writer.write(record)
                 sums["trajectories"] += 1
-                on_progress(sums["trajectories"], max_read or 0)
+                on_progress(sums["trajectories"], writer.max_read or 0)
                 sums["turns"] += len(record.trajectory.turns)
                 sums["response_tokens"] += record.trajectory.num_response_tokens
             writer.finish()
@@ -79,7 +77,7 @@ def export(
         output=str(output),
         format=kind,
         bytes=output.stat().st_size,
-        revisions=writer.num_written if isinstance(writer, RevisionWriter) else None,
+        revisions=writer.num_revisions,
         **{name: sums[name] for name in ("trajectories", "turns", "response_tokens", "damaged")},
     )
 

@@ -10,6 +10,7 @@ import msgspec
 
 from quartet.config import Recipe
 from quartet.errors import ConfigError, LedgerError
+from quartet.exchange.base import Writer
 from quartet.exchange.format_1 import FormerRecord, current
 from quartet.exchange.lines import read_lines
 from quartet.exchange.record import TrajectoryRecord
@@ -17,10 +18,13 @@ from quartet.exchange.record import TrajectoryRecord
 _ADVICE = "see docs/exchange.md for the format"
 
 
-class JsonlWriter:
+class JsonlWriter(Writer):
     """Writer of one `TrajectoryRecord` per line, with screenshots in base64."""
 
-    def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
+    takes_screenshots = True
+
+    def __init__(self, file: BinaryIO, recipe: Recipe, limit: int | None = None) -> None:
+        super().__init__(file, recipe, limit)
         self._file, self._encoder = file, msgspec.json.Encoder()
 
     def write(self, record: TrajectoryRecord) -> None:
@@ -31,9 +35,6 @@ class JsonlWriter:
                 "export as parquet, or leave out the task family of this rollout",
             )
         self._file.write(self._encoder.encode(record) + b"\n")
-
-    def finish(self) -> None:
-        """Do nothing, since every line is complete."""
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, TrajectoryRecord]]:

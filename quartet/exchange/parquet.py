@@ -10,6 +10,7 @@ import msgspec
 
 from quartet.config import Recipe
 from quartet.errors import ConfigError, SetupError
+from quartet.exchange.base import Writer
 from quartet.exchange.format_1 import FormerRecord, current
 from quartet.exchange.record import TrajectoryRecord
 from quartet.types import Trajectory
@@ -23,11 +24,14 @@ _PARTS = {
 """Names of structs in a record -> names of their fields, each of which becomes a column of the table."""
 
 
-class ParquetWriter:
+class ParquetWriter(Writer):
     """Writer of row groups of 200 trajectories, compressed with Zstandard."""
 
-    def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
+    takes_screenshots = True
+
+    def __init__(self, file: BinaryIO, recipe: Recipe, limit: int | None = None) -> None:
         """Begin the file. Raise `SetupError` if pyarrow is not installed."""
+        super().__init__(file, recipe, limit)
         self._arrow = _pyarrow()
         self._schema = _schema(self._arrow)
         self._writer = self._arrow.parquet.ParquetWriter(file, self._schema, compression="zstd")

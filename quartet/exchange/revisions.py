@@ -9,8 +9,11 @@ from msgspec.structs import replace
 
 from quartet.actions.taken import taken_action
 from quartet.config import Recipe
+from quartet.errors import ConfigError
+from quartet.exchange.base import Writer
 from quartet.exchange.chat import ChatWriter
 from quartet.exchange.record import TrajectoryRecord
+from quartet.exchange.stored import Selection
 from quartet.types import Observation, Trajectory, Turn
 
 REVISIONS = (
@@ -64,7 +67,7 @@ def _same(one: Observation, other: Observation) -> bool:
     return replace(one, guidance="") == replace(other, guidance="")
 
 
-class RevisionWriter:
+class RevisionWriter(Writer):
     """Writer of one revision trajectory for each failed rollout of a group with a success. In rollouts of several
     players, each is compared with itself: a part of one policy with the same part of other rollouts.
 
@@ -75,8 +78,9 @@ class RevisionWriter:
 
     source = "Agent-R, arXiv 2501.11425, revision trajectories; released code (thresholds for rewards left out)"
 
-    def __init__(self, file: BinaryIO, recipe: Recipe) -> None:
-        self.num_written, self.limit = 0, math.inf
+    def __init__(self, file: BinaryIO, recipe: Recipe, limit: int | None = None) -> None:
+        super().__init__(file, recipe)  # without the limit: a revision may need any other member of its group
+        self._num_written, self._limit = 0, math.inf if limit is None else limit
         self._chats = ChatWriter(file, recipe)
         self._players: defaultdict[tuple[int, str, str], list[TrajectoryRecord]] = defaultdict(list)
 
@@ -87,20 +91,33 @@ class RevisionWriter:
             self._players[record.provenance.group_id, trajectory.policy, trajectory.part].append(record)
 
     def finish(self) -> None:
-        """Write the revision trajectories of all groups, the oldest first and at most `limit`."""
+        """Write the revision trajectories of all groups, the oldest first and at most the limit."""
         for members in self._players.values():
             solved = [member for member in members if member.trajectory.success]
             for failed in (member.trajectory for member in members if not member.trajectory.success):
-                if self.num_written < self.limit:
+                if self._num_written < self._limit:
                     self._revise(failed, solved)
+
+    @property
+    def num_revisions(self) -> int:
+        return self._num_written
+
+    @classmethod
+    def refuse(cls, kind: str, selection: Selection) -> None:
+        super().refuse(kind, selection)
+        if selection.successes_only:
+            raise ConfigError(
+                f"the format {kind} joins failures with successes, and --success leaves the failures out",
+                "omit --success",
+            )
 
     def _revise(self, failed: Trajectory, solved: Sequence[TrajectoryRecord]) -> None:
         """Write the failure, spliced with the nearest success that it can be spliced with, if any."""
-        revision = REVISIONS[self.num_written % len(REVISIONS)]
+        revision = REVISIONS[self._num_written % len(REVISIONS)]
         for record in sorted(solved, key=lambda record: _distance(failed, record.trajectory)):
             if spliced := splice(failed, record.trajectory, revision):
                 self._chats.write_turns(record, spliced.turns, spliced.first_learned)
-                self.num_written += 1
+                self._num_written += 1
                 return
 
 

@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from quartet.errors import ConfigError
-from quartet.policy.chat import Chat, decode_chat, exchanges, naming_line
+from quartet.policy.chat import FORM, Chat, ChatError, decode_chat, exchanges, naming_line
 from quartet.policy.renderer import Renderer
 from quartet.types import Message
 
@@ -50,19 +50,21 @@ def read_chats(path: str | Path, tokenizer: PreTrainedTokenizerBase, opening: Se
             with naming_line(path, number):
                 examples.append(chat_example(decode_chat(line, Chat), renderer))
     if not examples:
-        raise ConfigError(f"{path} has no chat", "make demonstrations first")
+        raise ConfigError(f"{path} has no chat: it is empty", f"write one chat per line: {FORM}")
     return examples
 
 
 def chat_example(chat: Chat, renderer: Renderer) -> Example:
-    """Return one chat as a training example. Raise `ValueError` as `exchanges` does, and if no answer is learned."""
+    """Return one chat as a training example. Raise `ChatError` as `exchanges` does, and if no answer is learned."""
     prompt = response = learned = []
     for number, exchange in enumerate(exchanges(chat, renderer)):
         prompt, response = exchange.prompt_ids, exchange.response_ids
         target = number not in chat.unlearned
         learned = [*learned, *[False] * (len(prompt) - len(learned)), *[target] * len(response)]
     if not any(learned):
-        raise ValueError("no answer of the chat is learned: `unlearned` names them all")
+        raise ChatError(
+            "no answer of the chat is learned: unlearned names them all", "remove a number from unlearned, or the line"
+        )
     return Example([*prompt, *response], learned)
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import tomllib
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from quartet.recipe.upgrade import upgraded
 from quartet.registry import import_plugins
 from quartet.shipped import RECIPE_FILE, shipped_recipes
 
+_CLOSE = 0.7
+"""Least similarity of a shipped recipe's name that an error suggests."""
 CONFIG = "config.toml"
 """Name of the file with the resolved recipe of a run, in the run's folder."""
 
@@ -94,12 +97,20 @@ def find_recipe(path: Path) -> Path:
     if path.name == CONFIG and has_database(path.parent):
         raise ConfigError(f"the run's {path} is missing", "copy it from the original run folder")
     shipped = shipped_recipes()
-    if str(path) not in shipped:
+    if str(path) in shipped:
+        return shipped[str(path)]
+    if path.suffix or len(path.parts) > 1 or path.is_dir():
+        cause = f"the folder has no {RECIPE_FILE}" if path.is_dir() else "the file does not exist"
+        name = path.parent.name if path.name == RECIPE_FILE else path.stem
+        close = [f"Did you mean the shipped recipe {one!r}? " for one in get_close_matches(name, shipped, 1, _CLOSE)]
         raise ConfigError(
-            f"no recipe at {path}, and no shipped recipe has that name",
-            f"{nearest(str(path), shipped)} `quartet init` writes a new one",
+            f"no recipe at {path}: {cause}",
+            f"{''.join(close)}`quartet recipes` lists the shipped recipes, `quartet init` writes a new one",
         )
-    return shipped[str(path)]
+    raise ConfigError(
+        f"no recipe at {path}, and no shipped recipe has that name",
+        f"{nearest(str(path), shipped, _CLOSE)} `quartet init` writes a new one",
+    )
 
 
 def parse_recipe(

@@ -10,7 +10,7 @@ RECENT_LAG = f"mean lag, newest {RECENT_TRAIN_STEPS} steps"
 TRAINING_ROLLOUTS = "training rollouts"
 """Number of training rollouts that ended since the run began; each counts once, without retries and late records.
 Evaluations and demonstrations are not counted."""
-HELD_OUT = "held-out success"
+HELD_OUT = "held-out success, greedy"
 """Success rate of greedy decoding on held-out seeds, averaged over task families."""
 HELD_OUT_SAMPLED = "held-out success, sampled"
 """Success rate at the training temperature on held-out seeds, averaged over task families."""

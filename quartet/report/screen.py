@@ -20,13 +20,14 @@ from quartet.errors import QuartetError, RecordsError
 from quartet.ledger import Ledger
 from quartet.ledger.rows import FamilyStats
 from quartet.report.braille import Places, braille_line
-from quartet.report.labels import HELD_OUT
 from quartet.report.learning_curve import held_out_by_step
 from quartet.report.show import count, decimal, percent
 from quartet.report.snapshot import Snapshot, SnapshotReader
 from quartet.telemetry.series import Point, read_series
 
 CHART_COLUMNS, CHART_ROWS = 22, 3
+_HELD_OUT = "held-out, greedy"
+"""Label `HELD_OUT`, which is wider than a chart, without the word success."""
 SMOOTHING = 0.7
 REFRESH_SECONDS = 2.0
 WINDOW_ROLLOUTS = 32
@@ -112,7 +113,7 @@ def charts(run_dir: Path, ledger: Ledger, train_step: int) -> RenderableType:
         _chart(chart.label, found[chart.metric], chart.show, train_step) for chart in CHARTS if chart.metric in found
     ]
     if held_out := held_out_by_step(ledger):
-        drawn.insert(1, _chart(HELD_OUT, held_out, percent, train_step))
+        drawn.insert(1, _chart(_HELD_OUT, held_out, percent, train_step))
     return Padding(Columns(drawn, padding=(0, 3)), (1, 2)) if drawn else Text()
 
 

@@ -15,6 +15,11 @@ def count(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
+def counted(number: float, noun: str, plural: str = "") -> str:
+    """Format 1 of a step as 1 step, 2,000 as 2,000 steps; `plural` is for nouns that do not add an s."""
+    return f"{number:,.10g} {noun if number == 1 else plural or noun + 's'}"
+
+
 def times(value: int) -> str:
     """Format 1 as once, 2 as twice, 3 as 3 times."""
     return {1: "once", 2: "twice"}.get(value, f"{value:,} times")

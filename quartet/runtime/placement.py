@@ -13,6 +13,7 @@ from quartet.config import Recipe
 from quartet.config.placement import Needs
 from quartet.errors import ConfigError
 from quartet.registry import find, own_settings
+from quartet.report.show import counted
 
 LEAST_CPUS = 0.01
 """CPUs of a module that asks for none: a cluster cannot place a process without any resource."""
@@ -41,8 +42,8 @@ class Placed(Struct, frozen=True, kw_only=True):
 
     def described(self) -> str:
         """Return the resources in words, such as `2 CPUs, 1 GPU on a node with zone=a`."""
-        parts = [_count(self.cpus, "CPU")]
-        parts += [_count(self.gpus, "GPU")] if self.gpus else []
+        parts = [counted(self.cpus, "CPU")]
+        parts += [counted(self.gpus, "GPU")] if self.gpus else []
         parts += [f"{self.memory_gigabytes:g} GB"] if self.memory_gigabytes else []
         labels = " and ".join(f"{key}={value}" for key, value in self.labels.items())
         parts[-1] += f" on a node with {labels}" if labels else ""
@@ -191,11 +192,7 @@ def _fits(one: Placed, node: Node) -> bool:
 def _reason(one: Placed, labelled: Sequence[Node], nodes: Sequence[Node]) -> str:
     """Return why no node has room, from the free resources beside modules that were placed before."""
     if not labelled:
-        return f"none of {_count(len(nodes), 'node')} has these labels"
+        return f"none of {counted(len(nodes), 'node')} has these labels"
     free = max(labelled, key=lambda node: (node.gpus, node.cpus))
     left = Placed(module="", cpus=max(free.cpus, 0.0), gpus=free.gpus, memory_gigabytes=free.memory_gigabytes)
     return f"the most that a node has left is {left.described()}"
-
-
-def _count(number: float, noun: str) -> str:
-    return f"{number:g} {noun}{'' if number == 1 else 's'}"

@@ -7,6 +7,7 @@ whose log-prob is maximised. The model is trained on `train.device`, with matrix
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple, Protocol, TypedDict
 
 import numpy as np
@@ -19,9 +20,11 @@ from quartet.env.opening import opening
 from quartet.errors import ConfigError
 from quartet.policy.device import usable_device
 from quartet.policy.examples import TokenBatch, batches, padding_id, read_chats
-from quartet.policy.load import load_policy
+from quartet.policy.kind.find import load_pictures
+from quartet.policy.load import load_model
 from quartet.policy.save import save_policy
-from quartet.policy.tokenizer_files import set_template_arguments
+from quartet.policy.tokenizer_files import load_tokenizer, set_template_arguments
+from quartet.policy.weights import weight_files
 from quartet.registry import load_class
 from quartet.train.linear import train_by_the_faster_library
 from quartet.train.optimizer import FINAL_LEARNING_RATE_SHARE
@@ -106,11 +109,15 @@ def run_sft(recipe: Recipe, *, on_step: Callable[[SftStep], None] | None = None)
     make_output(recipe)
     torch.set_num_threads(sft.threads)
     device = usable_device(recipe.train.device, "train.device")
-    model, tokenizer, pictures = load_policy(recipe.model.path, trust_remote_code=recipe.model.trust_remote_code)
+    weight_files(Path(recipe.model.path))  # a wrong folder is named as such, not as one without a tokenizer
+    folder, trust = Path(recipe.model.path), recipe.model.trust_remote_code
+    tokenizer = load_tokenizer(folder, trust_remote_code=trust)
     set_template_arguments(tokenizer, recipe.model.template_arguments)
-    torch.nn.Module.to(model, device)
     pad_id = padding_id(tokenizer)
+    # Before the weights, whose loading takes minutes for a large model: a wrong line ends the command at once.
     examples = read_chats(sft.data, tokenizer, opening(recipe, tokenizer)) if sft.data else []
+    model, pictures = load_model(folder, trust_remote_code=trust), load_pictures(folder)
+    torch.nn.Module.to(model, device)
     exercises: Exercises | None = None
     if sft.exercises:
         exercises = load_class(sft.exercises, "generator of exercises")(tokenizer, recipe.seed)

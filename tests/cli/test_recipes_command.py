@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from quartet.cli import cli
 from quartet.config import Recipe
 from quartet.errors import QuartetError, SetupError
+from quartet.recipe.description import describe
 from quartet.recipe.file import load_recipe
 from quartet.recipe.template import ESSENTIAL
 from quartet.registry import names
@@ -47,6 +48,10 @@ def test_every_shipped_recipe_is_listed_and_described():
     shown = invoke("recipes", "describe", "dart")
     assert "control.allocator" in shown and '"dynamic"' in shown
     assert "84.4 %" in invoke("recipes", "describe", "miniwob")
+
+
+def test_a_setting_that_is_true_is_shown_by_its_name():
+    assert describe(shipped_recipes()["dart"]).environment == "miniwob elements, miniwob-24"
 
 
 def test_a_recipe_means_the_same_wherever_it_is_called_from(monkeypatch, tmp_path):
@@ -158,7 +163,12 @@ def test_init_takes_an_environment_of_the_current_folder(tmp_path, name):
 
 def test_init_without_a_terminal_asks_and_replaces_nothing(tmp_path):
     assert refused("init", tmp_path, "--model", POLICY).what == "--env is missing"
-    assert refused("init", tmp_path, "--env", "bandit").what == "--model is missing"
+    missing = refused("init", tmp_path, "--env", "bandit")
+    assert missing.what == "--model is missing"
+    assert missing.advice.startswith("give --model FOLDER, or a name: ") and "miniwob-start" in missing.advice
+    suggested = "; a shipped recipe for this environment has "
+    assert suggested not in missing.advice
+    assert refused("init", tmp_path, "--env", "worlds").advice.endswith(f"{suggested}worlds-start")
     assert "Did you mean 'bandit'" in str(refused("init", tmp_path, "--env", "bandid", "--model", POLICY))
     assert "no model at" in refused("init", tmp_path, "--env", "bandit", "--model", tmp_path).what
     assert not list(tmp_path.iterdir())

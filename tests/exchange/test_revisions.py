@@ -1,18 +1,23 @@
 """Revision trajectories: where failure and success part, what is learned of them, and pairs of a tree in a ledger."""
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from msgspec.structs import replace
 
 from quartet.actions.taken import taken_action
+from quartet.cli import cli
+from quartet.errors import ConfigError
 from quartet.exchange.export import export
 from quartet.exchange.revisions import REVISIONS, num_shared, splice
 from quartet.exchange.stored import Selection
 from quartet.policy.examples import read_chats
 from quartet.policy.make import make_policy
+from quartet.recipe.file import to_toml
 from quartet.types import Observation, Status, Task, Trajectory, Turn
 from tests.ledger.samples import plan, recipe, trajectory
 
@@ -145,3 +150,43 @@ def test_a_player_returns_to_its_own_success_and_the_summary_counts_the_revision
     [line] = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text().splitlines()]
     assert [message["content"] for message in line["messages"]][-1] == "go F"
     assert (summary.trajectories, summary.revisions) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "selection", "words"),
+    [
+        ("revisions", Selection(successes_only=True), "omit --success"),
+        ("revisions", Selection(screenshots=True), "no place for screenshots"),
+        ("chat", Selection(screenshots=True), "no place for screenshots"),
+    ],
+)
+def test_a_selection_that_a_format_cannot_write_is_refused_and_an_earlier_file_is_kept(
+    ledger, tmp_path: Path, kind, selection, words
+):
+    output = tmp_path / "x.jsonl"
+    output.write_text("earlier")
+    with pytest.raises(ConfigError, match=words):
+        export(ledger, recipe(rollout={"loop": "append"}), kind, output, selection)
+    assert output.read_text() == "earlier"
+
+
+def exported(run_dir: Path, output: Path, *options: str) -> str:
+    """Export by the command; return what it prints."""
+    (run_dir / "config.toml").write_text(to_toml(recipe(rollout={"loop": "append"})))
+    command = ["ledger", "export", str(run_dir), "--format", "revisions", "-o", str(output), *options]
+    return CliRunner().invoke(cli, command, catch_exceptions=False).output
+
+
+def test_the_result_names_what_was_read_and_what_was_written(tree, tmp_path: Path):
+    read = r"read 4 trajectories, \d+ turns, \d+ response tokens\n"
+    shown = exported(tree.run_dir, tmp_path / "x.jsonl")
+    assert re.match(rf"{read}wrote 2 revision trajectories, [\d.]+ kB in ", shown)
+    shown = exported(tree.run_dir, tmp_path / "x.jsonl", "--limit", "1")
+    assert re.match(rf"{read}wrote 1 revision trajectory, .* in ", shown)
+
+
+def test_a_file_without_revisions_gives_the_reason(ledger, tmp_path: Path):
+    ledger.groups.admit(plan(rollouts=1))
+    (lease,) = ledger.rollouts.claim("w", 1, 60)
+    ledger.trajectories.append(lease, replace(walked("AB", success=True), task=lease.task), 1)
+    assert "note: no selected group has a failure and a success" in exported(ledger.run_dir, tmp_path / "x.jsonl")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from quartet.errors import ConfigError
-from quartet.policy.chat import read_messages
+from quartet.policy.chat import FORM, read_messages
 from quartet.policy.examples import Example, read_chats
 from tests.rollout.scripted_engine import CHAT_TEMPLATE, make_tokenizer
 
@@ -27,8 +27,9 @@ def read(file: Path, *messages: dict[str, object], tokenizer=TOKENIZER, **fields
 def test_a_call_outside_the_text_is_refused_since_it_would_be_lost(tmp_path, call, content):
     said = {"role": "assistant", "content": content} | call
     for reader in (lambda file: read(file, said), read_messages):
-        with pytest.raises(ConfigError, match=rf"x\.jsonl:2: a message has {next(iter(call))}: write the call as text"):
+        with pytest.raises(ConfigError, match=rf"x\.jsonl:2: a message has {next(iter(call))}, which") as refused:
             reader(tmp_path / "x.jsonl")
+        assert refused.value.advice.startswith("write the call as text in content")
 
 
 def test_an_answer_without_text_is_only_read(tmp_path):
@@ -60,3 +61,45 @@ def test_a_chat_that_the_template_rejects_is_named(tmp_path):
         with pytest.raises(ConfigError, match=rf"x\.jsonl:2: .*{cause}") as refused:
             read(tmp_path / "x.jsonl", *messages, tokenizer=tokenizer, **fields)
         assert refused.value.advice.startswith("correct the chat")
+
+
+def test_chats_without_tools_have_the_same_tokens_however_they_say_so(tmp_path):
+    """An export writes null; templates that ask `tools is not none` must not see an empty list."""
+    opened = make_tokenizer("{% if tools is not none %}12 12 {% endif %}" + CHAT_TEMPLATE)
+    said = {"role": "assistant", "content": "12"}
+    first, *others = (
+        read(tmp_path / "x.jsonl", said, tokenizer=opened, **one) for one in ({}, {"tools": None}, {"tools": []})
+    )
+    assert others == [first, first]
+
+
+SAID = {"role": "assistant", "content": "12"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "fields", "advice"),
+    [
+        ([{"role": "bot", "content": "12"}], {}, "the roles are assistant, system, tool, user"),
+        ([SAID, SAID], {}, "begin with a message that is read, end with an answer"),
+        ([{"role": "assistant"}], {}, "give each message a role and a content, both as text"),
+        ([{"role": "assistant", "content": [{"type": "text"}]}], {}, "give each message a role and a content"),
+        (["12"], {}, "give each message a role and a content"),
+        ([SAID], {"tools": [{"name": "weather"}]}, 'write a tool as {"type": "function"'),
+        ([SAID], {"unlearned": ["0"]}, "list the numbers of the answers"),
+        ([SAID], {"unlearned": [0]}, "remove a number from unlearned"),
+        ([SAID], {"unlearned": [4]}, "remove the number from unlearned"),
+    ],
+)
+def test_the_advice_of_an_error_fits_the_fault(tmp_path, messages, fields, advice):
+    """The file is one chat per line already."""
+    with pytest.raises(ConfigError, match=r"x\.jsonl:2: ") as refused:
+        read(tmp_path / "x.jsonl", *messages, **fields)
+    assert refused.value.advice.startswith(advice)
+
+
+@pytest.mark.parametrize("line", ["12", "{", '{"prompt": "How warm is it?"}', '{"messages": 12}'])
+def test_a_line_that_is_no_chat_gets_an_example_of_one(tmp_path, line):
+    (tmp_path / "x.jsonl").write_text(line)
+    with pytest.raises(ConfigError, match=r"x\.jsonl:1: ") as refused:
+        read_chats(tmp_path / "x.jsonl", TOKENIZER)
+    assert refused.value.advice == f"write one chat per line: {FORM}"

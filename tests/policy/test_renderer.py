@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 
 from quartet.errors import ConfigError, EnvError
-from quartet.policy.chat import Chat, exchanges
+from quartet.policy.chat import Chat, ChatError, exchanges
 from quartet.policy.renderer import Renderer
 from quartet.policy.tokenizer_files import set_template_arguments
 from quartet.types import Function, Message, Prompt, Tool
@@ -129,7 +129,7 @@ def test_answers_of_a_chat_continue_and_end_the_thought_that_the_template_opens(
         (one,) = exchanges(Chat([Message("user", "2+2"), Message("assistant", answer)]), renderer)
         assert renderer.decode(one.prompt_ids).endswith("<think>\n")
         assert renderer.decode(one.response_ids) == "easy</think>4"
-    with pytest.raises(ValueError, match="opens a thought"):
+    with pytest.raises(ChatError, match="opens a thought"):
         list(exchanges(Chat([Message("user", "2+2"), Message("assistant", "4")]), renderer))
 
 
@@ -149,7 +149,7 @@ def test_an_answer_that_begins_a_thought_again_is_refused():
         (make_tokenizer(THINKING), "Well. <think>easy</think>4"),
         (closed, "<think>easy</think>4"),
     ):
-        with pytest.raises(ValueError, match="an answer has <think> again"):
+        with pytest.raises(ChatError, match="an answer has <think> again"):
             list(exchanges(Chat([Message("user", "2+2"), Message("assistant", answer)]), Renderer(tokenizer)))
     said = "easy</think>It begins with <think>."
     (one,) = exchanges(Chat([Message("user", "2+2"), Message("assistant", said)]), Renderer(make_tokenizer(THINKING)))

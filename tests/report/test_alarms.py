@@ -8,6 +8,7 @@ import pytest
 from msgspec import structs
 
 from benchmarks.bandit import bandit_recipe
+from quartet.errors import ConfigError
 from quartet.ledger import Ledger
 from quartet.ledger.rows import Event, RepeatedError
 from quartet.report.alarms import RULES, Facts, read_alarms
@@ -198,6 +199,15 @@ def test_an_alarm_is_announced_once_when_raised_and_once_when_over():
         "alarm cleared: worker died",
     ]
     assert list(announced.lines([])) == ["alarm cleared: 299 MB are free"]
+
+
+def test_an_error_that_an_alarm_or_another_error_quotes_keeps_its_advice_in_the_sentence():
+    quoted = f"env died twice: {ConfigError('port 80 is in use', 'choose another one')}"
+    alarm = Alarm(kind="died", about="env", what=quoted, advice="see its log")
+    sentence = "env died twice: port 80 is in use; choose another one"
+    assert list(Announced().lines([alarm])) == [f"alarm: {sentence} -> see its log"]
+    assert str(ConfigError(quoted, "see its log")) == f"{sentence}\n  -> see its log"
+    assert str(ConfigError(quoted)) == quoted
 
 
 def test_a_run_that_ends_before_the_next_line_still_prints_what_killed_it(ledger, tmp_path, capsys):

@@ -104,7 +104,7 @@ def test_the_json_of_a_run_at_rest_has_the_evaluations_of_its_panel(run):
     console = Console(width=80, record=True)
     console.print(snapshot.panel())
     before, after = (f"{100 * one['success']:.0f} %" for one in snapshot.to_dict()["held_out"]["greedy"])
-    assert f"held-out success  {before} → {after} at train step 3" in console.export_text()
+    assert f"held-out success, greedy  {before} → {after} at train step 3" in console.export_text()
 
 
 def test_a_recipe_of_another_quartet_costs_no_more_than_alarms(run, tmp_path):
@@ -139,7 +139,7 @@ def test_watching_prints_lines_into_a_pipe_and_at_the_end_the_panel(run):
         rest = process.stdout.read()
     assert line.startswith("finished  step 3  version 3")
     assert "not running" in rest and "continue with" in rest and process.returncode == 0
-    assert re.search(r"held-out success  \d+ % → \d+ % at train step 3", rest)
+    assert re.search(r"held-out success, greedy  \d+ % → \d+ % at train step 3", rest)
 
 
 def test_each_snapshot_is_one_line_of_json_in_a_terminal_too(run):

@@ -210,12 +210,21 @@ def test_a_bad_line_is_named(bad: str, recipe: Recipe):
         run_sft(recipe)
 
 
-def test_missing_or_empty_data_is_named(recipe: Recipe, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("text", "says"), [("", "has no chat: it is empty"), ("\n \n\n", "has no chat"), ("{}", r"x\.jsonl:1")]
+)
+def test_wrong_data_ends_the_command_before_the_model_is_loaded(
+    recipe: Recipe, tmp_path: Path, monkeypatch, text, says
+):
+    monkeypatch.setattr(sft, "load_model", lambda *_, **__: pytest.fail("the model was loaded"))
+    (tmp_path / "x.jsonl").write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        run_sft(tuned(recipe, data=str(tmp_path / "x.jsonl")))
+
+
+def test_missing_data_is_named(recipe: Recipe, tmp_path: Path):
     with pytest.raises(ConfigError, match=r"no demonstrations at .*gone\.jsonl"):
         run_sft(tuned(recipe, data=str(tmp_path / "gone.jsonl")))
-    (tmp_path / "empty.jsonl").write_text("\n")
-    with pytest.raises(ConfigError, match="has no chat"):
-        run_sft(tuned(recipe, data=str(tmp_path / "empty.jsonl")))
     with pytest.raises(ConfigError, match=r"sft\.output is empty"):
         run_sft(tuned(recipe, output=""))
 

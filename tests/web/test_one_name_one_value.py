@@ -61,7 +61,7 @@ async def test_held_out_success_is_that_of_the_summary(tmp_path):
     ledger = (run := Recorder(tmp_path / "run")).ledger
     run.group("left", [1.0, 0.0, 1.0, 1.0], purpose=Purpose.EVAL)
     summary = build_summary(recipe_of(ledger), ledger, wall_seconds=1.0, control=None)
-    (row,) = (row for row in rows(0.5) if row.label == f"{labels.HELD_OUT} before, %")
+    (row,) = (row for row in rows(0.5) if row.label == f"{labels.HELD_OUT}, before, %")
     assert summary["success_before"] == row.value(read_result(ledger.run_dir)) == 0.75
     assert (await numbers(ledger.run_dir, "run"))[f"{labels.HELD_OUT}, before"] == "75"
     ledger.close()

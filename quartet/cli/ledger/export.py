@@ -30,7 +30,7 @@ from quartet.terminal.say import say
 )
 @click.option("--purpose", type=click.Choice(["train", "eval"]), default="train", show_default=True)
 @click.option("--limit", type=click.IntRange(min=1), help="Maximum number of trajectories to write, the oldest first.")
-@click.option("--screenshots", is_flag=True, help="Include screenshots (jsonl, parquet).")
+@click.option("--screenshots", is_flag=True, help="Include screenshots (jsonl and parquet only).")
 @JSON
 def export(
     run: Path,
@@ -51,7 +51,7 @@ def export(
     from quartet.files.disk import usable_output
     from quartet.ledger import Ledger
     from quartet.recipe.file import read_resolved
-    from quartet.report.show import size
+    from quartet.report.show import counted, size
     from quartet.terminal.progress import Watched
     from quartet.types import Purpose
 
@@ -64,18 +64,26 @@ def export(
     recipe = read_resolved(run / "config.toml")
     with (
         closing(Ledger.view(run)) as ledger,
-        Watched("trajectories written", quiet=as_json) as watched,
+        Watched("trajectories read", quiet=as_json) as watched,
         usable_output(output),
     ):
         summary = export_to(ledger, recipe, kind, output, selection, limit, watched)
     if as_json:
         say(json.dumps(to_builtins(summary)))
         return
-    revised = "" if summary.revisions is None else f"{summary.revisions} revision trajectories of "
-    say(
-        f"{revised}{summary.trajectories} trajectories, {summary.turns} turns, "
-        f"{summary.response_tokens} response tokens, {size(summary.bytes)} in {output}"
+    read = (
+        f"{counted(summary.trajectories, 'trajectory', 'trajectories')}, {counted(summary.turns, 'turn')}, "
+        f"{counted(summary.response_tokens, 'response token')}"
     )
+    if summary.revisions is None:
+        say(f"{read}, {size(summary.bytes)} in {output}")
+    else:
+        revisions = counted(summary.revisions, "revision trajectory", "revision trajectories")
+        say(f"read {read}\nwrote {revisions}, {size(summary.bytes)} in {output}")
+    if summary.revisions == 0:
+        say(
+            "note: no selected group has a failure and a success that first differ in a response", fg="yellow", err=True
+        )
     if summary.damaged:
-        check = f"quartet ledger check {quote(str(run))}"
-        say(f"left out {summary.damaged} damaged trajectories, see `{check}`", fg="yellow")
+        damaged = counted(summary.damaged, "damaged trajectory", "damaged trajectories")
+        say(f"left out {damaged}, see `quartet ledger check {quote(str(run))}`", fg="yellow")

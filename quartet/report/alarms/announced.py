@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from quartet.errors import in_a_sentence
 from quartet.report.alarms.facts import Alarm
 
 
@@ -16,7 +17,7 @@ class Announced:
         former, self._standing = self._standing, {(alarm.kind, alarm.about): alarm for alarm in alarms}
         for key, alarm in self._standing.items():
             if key not in former or alarm.level > former[key].level:
-                yield f"alarm: {alarm.what} -> {alarm.advice}"
+                yield f"alarm: {in_a_sentence(alarm.what)} -> {alarm.advice}"
         for key, alarm in former.items():
             if key not in self._standing:
                 yield f"alarm cleared: {alarm.what}"

@@ -57,8 +57,8 @@ def rows(target: float) -> list[Row]:
     """Return the lines of the comparison: success, the cost of training, and the cost of reaching `target`."""
     to = f"to {percent(target)}"
     return [
-        Row("success_before", f"{HELD_OUT} before, %", lambda run: run.success_before, 100),
-        Row("success", f"{HELD_OUT} after, %", lambda run: run.success, 100),
+        Row("success_before", f"{HELD_OUT}, before, %", lambda run: run.success_before, 100),
+        Row("success", f"{HELD_OUT}, after, %", lambda run: run.success, 100),
         Row("success_sampled", f"{HELD_OUT_SAMPLED}, %", lambda run: run.success_sampled, 100),
         Row("train_seconds", "training, s", lambda run: run.train_seconds),
         Row("train_steps", "train steps", lambda run: run.train_steps),

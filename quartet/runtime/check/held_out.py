@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from quartet.config import Recipe
 from quartet.env import held_out_tasks, suite_families
+from quartet.report.show import counted
 from quartet.terminal.say import say
 
 
@@ -11,8 +12,8 @@ def note_repeated_tasks(recipe: Recipe) -> None:
     """Print a note for each setting with which an evaluation plays a held-out task more than once."""
     for setting, episodes, family, tasks in repeated_tasks(recipe):
         say(
-            f"note: {setting} = {episodes}, but the family {family!r} has {tasks} held-out task{'s'[: tasks > 1]}: an "
-            "evaluation repeats them, and its interval is too narrow",
+            f"note: {setting} = {episodes}, but the family {family!r} has {counted(tasks, 'held-out task')}: "
+            "an evaluation repeats them, and its interval is too narrow",
             fg="yellow",
             err=True,
         )
