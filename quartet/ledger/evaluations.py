@@ -84,10 +84,21 @@ class Evaluations:
         with self._db.read() as connection:
             return connection.execute(still_open.limit(1)).first() is None
 
-    def results(self, tag: str) -> dict[str, FamilyResult]:
-        """Return the results of the finished rollouts by task family."""
+    def was_cut_off(self, tag: str) -> bool:
+        """Return whether rollouts of an evaluation were cancelled by the end of training. The finished
+        ones are then no result of the policy: short episodes are finished first."""
         with self._db.read() as connection:
-            return read_results(connection, tag)
+            return bool(connection.execute(sa.select(cut_off(tag))).scalar())
+
+    def is_whole(self, tag: str) -> bool:
+        """Return whether an evaluation was admitted and all its rollouts have finished, none of them cut off."""
+        return self.was_admitted(tag) and not self.unfinished(tag) and not self.was_cut_off(tag)
+
+    def results(self, tag: str, *, of_all: bool = False) -> dict[str, FamilyResult]:
+        """Return the results of the finished rollouts by task family. With `of_all`, unfinished rollouts are uncounted
+        ones."""
+        with self._db.read() as connection:
+            return read_results(connection, tag, of_all=of_all)
 
     def rewards(self, tag: str) -> list[EpisodeRewards]:
         """Return the rewards of all policies in each finished rollout that has a result, oldest rollout first."""
@@ -121,8 +132,18 @@ _OF_THE_GROUP = trajectories.c.policy == groups.c.policy
 """Condition that a trajectory belongs to the policy of its group, not to another policy in the rollout."""
 
 
-def read_results(connection: Connection, tag: str) -> dict[str, FamilyResult]:
-    """Return the results of an evaluation's finished rollouts by task family.
+def cut_off(tag: str | sa.ColumnElement[str]) -> sa.Exists:
+    """Return the condition that rollouts of an evaluation were cancelled with their groups.
+
+    In a closed group, a cancelled rollout is one whose workers were lost: an uncounted result.
+    """
+    dropped = (groups.c.tag == tag, groups.c.state == GroupState.DROPPED)
+    return sa.exists().where(*dropped, rollouts.c.group_id == groups.c.id, rollouts.c.status == Status.CANCELLED)
+
+
+def read_results(connection: Connection, tag: str, *, of_all: bool = False) -> dict[str, FamilyResult]:
+    """Return the results of an evaluation's finished rollouts by task family. With `of_all`, unfinished rollouts are
+    uncounted ones.
 
     A timeout is a failed episode; otherwise slow failures would raise a policy's success rate. Infrastructure failures
     do not depend on the policy, so they are counted separately (`uncounted`).
@@ -134,7 +155,7 @@ def read_results(connection: Connection, tag: str) -> dict[str, FamilyResult]:
         sa.select(groups.c.family, *(sa.func.sum(count) for count in counts))
         .select_from(rollouts.join(groups, rollouts.c.group_id == groups.c.id))
         .outerjoin(trajectories, sa.and_(trajectories.c.rollout_id == rollouts.c.id, IS_FINAL, _OF_THE_GROUP))
-        .where(groups.c.tag == tag, rollouts.c.state == RolloutState.FINISHED)
+        .where(groups.c.tag == tag, sa.true() if of_all else rollouts.c.state == RolloutState.FINISHED)
         .group_by(groups.c.family)
         .order_by(groups.c.family)
     )

@@ -30,7 +30,8 @@ from quartet.ledger.results import Results
 from quartet.manager.evaluation import EVALUATION_MARKER, is_evaluation
 from quartet.policy.files import check_policy
 from quartet.report.alarms.rollouts import remedy
-from quartet.report.summary import Summary, after_tag, evaluation_summary, save_summary, write_summary
+from quartet.report.evaluated import after_tag
+from quartet.report.summary import Summary, evaluation_summary, save_summary, write_summary
 from quartet.run.run_dir import RunLock, prepare
 from quartet.runtime.check.notes import print_notes
 from quartet.runtime.check.recipe import check_ray, check_recipe

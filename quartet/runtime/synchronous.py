@@ -19,7 +19,7 @@ from quartet.exchange.demonstrations import settle
 from quartet.files.disk import full_disk
 from quartet.ledger import Ledger
 from quartet.manager.manager import DataManager
-from quartet.report.summary import after_tag
+from quartet.report.evaluated import after_tag
 from quartet.rollout.client import Model
 from quartet.rollout.worker import RolloutWorker, make_renderer
 from quartet.run.run_dir import RunLock
