@@ -8,7 +8,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.errors import LedgerError
-from quartet.ledger.group_rows import admit_group
+from quartet.ledger.cancelling import cancel_rollouts
+from quartet.ledger.group_rows import IS_OPEN, admit_group
 from quartet.ledger.policy_rows import newest
 from quartet.ledger.results import FamilyResult
 from quartet.ledger.run_database import RunDatabase
@@ -17,6 +18,8 @@ from quartet.types import GroupState, RolloutPlan, RolloutState, Status
 
 WITH_RESULT = [status for status in Status if status.countable or status is Status.TRUNCATED_TIME]
 """Statuses of rollouts that have a result, as in `read_results`."""
+OUTDATED = "outdated"
+"""Drop reason of an open group of an evaluation whose policy is no longer the newest one."""
 
 
 class EpisodeRewards(NamedTuple):
@@ -54,6 +57,19 @@ class Evaluations:
             done = sa.update(evaluations).where(evaluations.c.tag == tag)
             connection.execute(done.values(finished_at=self._db.clock()))
 
+    def cancel(self, tags: Iterable[str]) -> int:
+        """Drop the groups of these evaluations that have unfinished rollouts, reason `OUTDATED`; return their number.
+
+        The rollouts are cancelled, so the evaluations are cut off (`was_cut_off`).
+        """
+        unfinished = (IS_OPEN, groups.c.tag.in_(list(tags)), groups.c.unfinished > 0)
+        dropped = {"state": GroupState.DROPPED, "reason": OUTDATED, "closed_at": self._db.clock()}
+        with self._db.write() as connection:
+            ids = list(connection.execute(sa.select(groups.c.id).where(*unfinished)).scalars())
+            cancel_rollouts(self._db, connection, rollouts.c.group_id.in_(ids))
+            connection.execute(sa.update(groups).where(groups.c.id.in_(ids)).values(dropped))
+        return len(ids)
+
     def admitted(self) -> dict[str, int]:
         """Return the policy version of each evaluation, by tag."""
         return self._versions(sa.true())
@@ -85,7 +101,7 @@ class Evaluations:
             return connection.execute(still_open.limit(1)).first() is None
 
     def was_cut_off(self, tag: str) -> bool:
-        """Return whether rollouts of an evaluation were cancelled by the end of training. The finished
+        """Return whether rollouts of an evaluation were cancelled, by the end of training or by `cancel`. The finished
         ones are then no result of the policy: short episodes are finished first."""
         with self._db.read() as connection:
             return bool(connection.execute(sa.select(cut_off(tag))).scalar())

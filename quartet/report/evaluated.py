@@ -13,9 +13,16 @@ _NAMES = {"": GREEDY, "_sampled": SAMPLED, "_blind": BLIND}
 
 
 def after_tag(ledger: Ledger) -> str:
-    """Return the tag of the final evaluation. The tag contains the train step, so a run that continues is evaluated
-    again."""
-    return f"after {ledger.batches.train_step()}"
+    """Return the prefix of the tags of the final evaluation, which is one of the newest policy.
+
+    It contains the train step, so a run that continues is evaluated again. If this train step has another evaluation,
+    of a policy that was rolled back or one that was cut off, the prefix contains the policy version too.
+    """
+    version, prefix = ledger.policies.latest().version, f"after {ledger.batches.train_step()}"
+    admitted = ledger.evaluations.admitted()
+    former = [tag for tag in (f"{prefix}{how}" for how in _NAMES.values()) if tag in admitted]
+    outdated = any(admitted[tag] != version or ledger.evaluations.was_cut_off(tag) for tag in former)
+    return f"{prefix}/v{version}" if outdated else prefix
 
 
 def whole_results(ledger: Ledger, tag: str) -> Results:

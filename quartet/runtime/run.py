@@ -37,6 +37,7 @@ from quartet.runtime.check.notes import print_notes
 from quartet.runtime.check.recipe import check_ray, check_recipe
 from quartet.runtime.check.training import check_training
 from quartet.runtime.dashboard import View, dashboard
+from quartet.runtime.evaluations import first_evaluation
 from quartet.runtime.finished import mark_finished
 from quartet.runtime.session import Session
 from quartet.telemetry.log import log_to_file
@@ -167,12 +168,15 @@ def _train(recipe: Recipe, run_dir: Path, *, quiet: bool, view: View) -> None:
 
 
 def _train_in_processes(recipe: Recipe, run_dir: Path, *, quiet: bool, view: View, hint: str) -> None:
+    evaluates = recipe.evaluation.before_and_after
     with Session(recipe, run_dir, quiet=quiet, hint=hint) as session, dashboard(run_dir, view, session.display.note):
-        if recipe.evaluation.before_and_after:
-            session.evaluate("before")
+        first = session.outlast(lambda: first_evaluation(recipe, session.ledger))
+        if evaluates:
+            session.evaluate(first)
         session.train()
-        if recipe.evaluation.before_and_after:
-            session.evaluate(session.outlast(lambda: after_tag(session.ledger)))
+        last = session.outlast(lambda: after_tag(session.ledger))
+        if evaluates and last != first:
+            session.evaluate(last)
         session.end()
 
 
