@@ -8,7 +8,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.errors import LedgerError
-from quartet.ledger.group_rows import admit_group
+from quartet.ledger.cancelling import cancel_rollouts
+from quartet.ledger.group_rows import IS_OPEN, admit_group
 from quartet.ledger.policy_rows import newest
 from quartet.ledger.results import FamilyResult
 from quartet.ledger.run_database import RunDatabase
@@ -17,6 +18,8 @@ from quartet.types import GroupState, RolloutPlan, RolloutState, Status
 
 WITH_RESULT = [status for status in Status if status.countable or status is Status.TRUNCATED_TIME]
 """Statuses of rollouts that have a result, as in `read_results`."""
+OUTDATED = "outdated"
+"""Drop reason of an open group of an evaluation whose policy is no longer the newest one."""
 
 
 class EpisodeRewards(NamedTuple):
@@ -54,6 +57,19 @@ class Evaluations:
             done = sa.update(evaluations).where(evaluations.c.tag == tag)
             connection.execute(done.values(finished_at=self._db.clock()))
 
+    def cancel(self, tags: Iterable[str]) -> int:
+        """Drop the groups of these evaluations that have unfinished rollouts, reason `OUTDATED`; return their number.
+
+        The rollouts are cancelled, so the evaluations are cut off (`was_cut_off`).
+        """
+        unfinished = (IS_OPEN, groups.c.tag.in_(list(tags)), groups.c.unfinished > 0)
+        dropped = {"state": GroupState.DROPPED, "reason": OUTDATED, "closed_at": self._db.clock()}
+        with self._db.write() as connection:
+            ids = list(connection.execute(sa.select(groups.c.id).where(*unfinished)).scalars())
+            cancel_rollouts(self._db, connection, rollouts.c.group_id.in_(ids))
+            connection.execute(sa.update(groups).where(groups.c.id.in_(ids)).values(dropped))
+        return len(ids)
+
     def admitted(self) -> dict[str, int]:
         """Return the policy version of each evaluation, by tag."""
         return self._versions(sa.true())
@@ -84,10 +100,21 @@ class Evaluations:
         with self._db.read() as connection:
             return connection.execute(still_open.limit(1)).first() is None
 
-    def results(self, tag: str) -> dict[str, FamilyResult]:
-        """Return the results of the finished rollouts by task family."""
+    def was_cut_off(self, tag: str) -> bool:
+        """Return whether rollouts of an evaluation were cancelled, by the end of training or by `cancel`. The finished
+        ones are then no result of the policy: short episodes are finished first."""
         with self._db.read() as connection:
-            return read_results(connection, tag)
+            return bool(connection.execute(sa.select(cut_off(tag))).scalar())
+
+    def is_whole(self, tag: str) -> bool:
+        """Return whether an evaluation was admitted and all its rollouts have finished, none of them cut off."""
+        return self.was_admitted(tag) and not self.unfinished(tag) and not self.was_cut_off(tag)
+
+    def results(self, tag: str, *, of_all: bool = False) -> dict[str, FamilyResult]:
+        """Return the results of the finished rollouts by task family. With `of_all`, unfinished rollouts are uncounted
+        ones."""
+        with self._db.read() as connection:
+            return read_results(connection, tag, of_all=of_all)
 
     def rewards(self, tag: str) -> list[EpisodeRewards]:
         """Return the rewards of all policies in each finished rollout that has a result, oldest rollout first."""
@@ -121,8 +148,18 @@ _OF_THE_GROUP = trajectories.c.policy == groups.c.policy
 """Condition that a trajectory belongs to the policy of its group, not to another policy in the rollout."""
 
 
-def read_results(connection: Connection, tag: str) -> dict[str, FamilyResult]:
-    """Return the results of an evaluation's finished rollouts by task family.
+def cut_off(tag: str | sa.ColumnElement[str]) -> sa.Exists:
+    """Return the condition that rollouts of an evaluation were cancelled with their groups.
+
+    In a closed group, a cancelled rollout is one whose workers were lost: an uncounted result.
+    """
+    dropped = (groups.c.tag == tag, groups.c.state == GroupState.DROPPED)
+    return sa.exists().where(*dropped, rollouts.c.group_id == groups.c.id, rollouts.c.status == Status.CANCELLED)
+
+
+def read_results(connection: Connection, tag: str, *, of_all: bool = False) -> dict[str, FamilyResult]:
+    """Return the results of an evaluation's finished rollouts by task family. With `of_all`, unfinished rollouts are
+    uncounted ones.
 
     A timeout is a failed episode; otherwise slow failures would raise a policy's success rate. Infrastructure failures
     do not depend on the policy, so they are counted separately (`uncounted`).
@@ -134,7 +171,7 @@ def read_results(connection: Connection, tag: str) -> dict[str, FamilyResult]:
         sa.select(groups.c.family, *(sa.func.sum(count) for count in counts))
         .select_from(rollouts.join(groups, rollouts.c.group_id == groups.c.id))
         .outerjoin(trajectories, sa.and_(trajectories.c.rollout_id == rollouts.c.id, IS_FINAL, _OF_THE_GROUP))
-        .where(groups.c.tag == tag, rollouts.c.state == RolloutState.FINISHED)
+        .where(groups.c.tag == tag, sa.true() if of_all else rollouts.c.state == RolloutState.FINISHED)
         .group_by(groups.c.family)
         .order_by(groups.c.family)
     )

@@ -223,9 +223,10 @@ class Groups:
         self._db.notifier.notify("trainer", "engine")  # a batch may have waited for this group
 
     def cancel_unfinished(self) -> int:
-        """Drop all open groups at the end of training, evaluations too, reason `TRAINING_ENDED`; return their number.
+        """Drop all open groups at the end of training, reason `TRAINING_ENDED`; return their number.
 
-        Their unfinished rollouts are cancelled. Trainable groups stay, since a resumed run may train on them.
+        This cuts off an evaluation during training; no other one is open (`first_evaluation`). Unfinished rollouts are
+        cancelled. Trainable groups stay, since a resumed run may train on them.
         """
         open_groups = (groups.c.state == GroupState.OPEN,)
         dropped = {"state": GroupState.DROPPED, "reason": TRAINING_ENDED, "closed_at": self._db.clock()}

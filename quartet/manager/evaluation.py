@@ -106,8 +106,8 @@ class PeriodicEvaluation:
 
     def _record(self, tag: str, version: int, results: Results) -> None:
         everything, success = total(results), success_rate(results)
-        if everything.uncounted and self._ledger.stop_reason() is not None:
-            return  # the end of training has cut it off, so its episodes are those that ended first
+        if self._ledger.evaluations.was_cut_off(tag):
+            return
         if warning := uncounted_warning(results):
             self._ledger.event("evaluation_uncounted", tag=tag, warning=warning)
         elif success is not None:

@@ -35,21 +35,19 @@ def newest_success(ledger: Ledger) -> float | None:
 
 
 def held_out_results(ledger: Ledger, how: str = "greedy") -> list[HeldOutResult]:
-    """Return the evaluations before and after training, `greedy` or `sampled`, by time: the newest ones, and the
-    first."""
+    """Return the whole evaluations before and after training, `greedy` or `sampled`, by time: the newest ones, and the
+    first. Those of policies that were rolled back are left out."""
     query = (
         sa.select(evaluations.c.tag, evaluations.c.version, evaluations.c.created_at, policies.c.train_step)
         .join(policies, sa.and_(policies.c.name == ledger.policy, policies.c.version == evaluations.c.version))
-        .where(evaluations.c.tag.endswith(f"/{how}"))
+        .where(evaluations.c.tag.endswith(f"/{how}"), ~policies.c.rolled_back)
         .order_by(evaluations.c.created_at.desc())
     )
     with ledger.read() as connection:
         rows = connection.execute(query).all()
     chosen = rows if len(rows) <= _MOST else [*rows[: _MOST - 1], rows[-1]]
     results = [
-        (row, ledger.evaluations.results(row.tag))
-        for row in reversed(chosen)
-        if not ledger.evaluations.unfinished(row.tag)
+        (row, ledger.evaluations.results(row.tag)) for row in reversed(chosen) if ledger.evaluations.is_whole(row.tag)
     ]
     return [
         HeldOutResult(

@@ -8,8 +8,7 @@ from quartet.ledger import Ledger
 from quartet.ledger.results import success_rate, too_many_uncounted
 from quartet.manager.evaluation import DURING
 from quartet.report.costs import EvaluationTime, cost_until, evaluation_times, training_began
-
-_GREEDY = "/greedy"
+from quartet.types.plan import GREEDY
 
 
 class Reached(Struct, frozen=True, kw_only=True):
@@ -29,11 +28,11 @@ def held_out_success(ledger: Ledger) -> Iterator[tuple[EvaluationTime, float]]:
     """Yield each finished greedy evaluation with its success rate, oldest first.
 
     The evaluations before and after training have a greedy and a sampled half; those during training are greedy. One
-    that the end of training has cut off is left out.
+    that was cut off is left out.
     """
     for evaluation in evaluation_times(ledger):
         during = evaluation.tag.startswith(DURING)
-        if not (during or evaluation.tag.endswith(_GREEDY)) or ledger.evaluations.unfinished(evaluation.tag):
+        if not (during or evaluation.tag.endswith(GREEDY)) or not ledger.evaluations.is_whole(evaluation.tag):
             continue
         results = ledger.evaluations.results(evaluation.tag)
         success = success_rate(results)

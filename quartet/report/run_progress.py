@@ -10,7 +10,7 @@ from quartet.manager.stop import AMOUNTS
 from quartet.report.recent import evaluation_counts
 from quartet.report.show import count
 from quartet.types.phase import EVALUATING, TRAINING
-from quartet.types.plan import BLIND
+from quartet.types.plan import BLIND, GREEDY, SAMPLED
 
 _UNITS = {"max_seconds": "s", "max_train_steps": "train steps", "max_rollouts": "rollouts"}
 """Units of the limits whose amount grows steadily."""
@@ -39,7 +39,7 @@ def run_progress(recipe: Recipe, ledger: Ledger, phase: str) -> RunProgress | No
     if not phase.startswith(EVALUATING):
         return None
     when = phase.removeprefix(EVALUATING)
-    done, total = evaluation_counts(ledger, [f"{when}{how}" for how in ("/greedy", "/sampled", BLIND)])
+    done, total = evaluation_counts(ledger, [f"{when}{how}" for how in (GREEDY, SAMPLED, BLIND)])
     if not total:
         return None
     return RunProgress(share=done / total, what=f"{count(done)} of {count(total)} episodes", seconds_left=None)

@@ -14,6 +14,7 @@ from quartet.files.disk import whole_file
 from quartet.ledger import Ledger
 from quartet.ledger.results import FamilyResult, Results, success_rate, total
 from quartet.report.bias import selection_bias
+from quartet.report.evaluated import episode_counts, reported_tags, whole_results
 from quartet.report.learning_curve import first_at, learning_curve
 from quartet.report.staleness import lag_histogram, over_lag
 from quartet.report.standings import PolicyStanding, standings
@@ -23,18 +24,14 @@ from quartet.types.plan import BLIND
 Summary = dict[str, Any]
 
 
-def after_tag(ledger: Ledger) -> str:
-    """Return the tag of the final evaluation. The tag contains the train step, so a run that continues is evaluated
-    again."""
-    return f"after {ledger.batches.train_step()}"
-
-
 def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, control: Results | None) -> Summary:
     """Return the summary: success on held-out seeds before and after training, speed, lag, and the counts of broken
-    promises (`lost`, `trained_twice`)."""
-    before, before_sampled = (ledger.evaluations.results(f"before/{how}") for how in ("greedy", "sampled"))
-    after, after_sampled = (ledger.evaluations.results(f"{after_tag(ledger)}/{how}") for how in ("greedy", "sampled"))
-    before_blind, after_blind = (ledger.evaluations.results(f"{tag}{BLIND}") for tag in ("before", after_tag(ledger)))
+    promises (`lost`, `trained_twice`). An incomplete evaluation has no success."""
+    tags = reported_tags(ledger)
+    asked = {name: ledger.evaluations.results(tag, of_all=True) for name, tag in tags.items()}
+    whole = {name: whole_results(ledger, tag) for name, tag in tags.items()}
+    before, before_sampled, before_blind = (whole[name] for name in ("before", "before_sampled", "before_blind"))
+    after, after_sampled, after_blind = (whole[name] for name in ("after", "after_sampled", "after_blind"))
     new = undemonstrated_families(recipe.env)
     curve, target = learning_curve(ledger), recipe.train.target_success
     at_target = None if target is None else first_at(curve, target)
@@ -63,17 +60,7 @@ def build_summary(recipe: Recipe, ledger: Ledger, *, wall_seconds: float, contro
             control=control or {},
         ),
         "per_task": _per_task(before=before, after=after, control=control or {}, after_blind=after_blind),
-        "evaluations": evaluations(
-            {
-                "before": before,
-                "before_sampled": before_sampled,
-                "after": after,
-                "after_sampled": after_sampled,
-                "before_blind": before_blind,
-                "after_blind": after_blind,
-                "control": control or {},
-            }
-        ),
+        "evaluations": evaluations(asked | {"control": control or {}}),
         "rollouts_to_target": at_target.rollouts if at_target else None,
         "learning_curve": to_builtins(curve),
         "train_seconds": round(seconds, 1),
@@ -191,17 +178,8 @@ def _by_category(recipe: Recipe, **results: Results) -> dict[str, dict[str, floa
 
 
 def evaluations(results: Mapping[str, Results]) -> dict[str, dict[str, Any]]:
-    """Return for each evaluation the number of requested episodes, the number with a result, and by family the number
-    without a result."""
-    return {
-        name: {
-            "asked": total(of_one).asked,
-            "episodes": total(of_one).episodes,
-            "uncounted": {family: result.uncounted for family, result in of_one.items() if result.uncounted},
-        }
-        for name, of_one in results.items()
-        if of_one
-    }
+    """Return `episode_counts` of each evaluation that was admitted."""
+    return {name: episode_counts(of_one) for name, of_one in results.items() if of_one}
 
 
 def _rate(results: Results, family: str) -> float | None:

@@ -6,9 +6,11 @@ from pathlib import Path
 from quartet.config import Recipe
 from quartet.ledger import Ledger
 from quartet.manager.stop import reached_limit
+from quartet.report.evaluated import after_tag
 from quartet.report.summary import read_summary
 from quartet.run.run_dir import RunLock, check_run_dir
 from quartet.types.phase import FINISHED
+from quartet.types.plan import GREEDY
 
 
 def mark_finished(run_dir: Path) -> None:
@@ -29,9 +31,15 @@ def finished_by(recipe: Recipe, run_dir: Path) -> str | None:
     if not Ledger.exists(run_dir):
         return None
     with RunLock(run_dir), closing(Ledger.open(run_dir, upgrade=True)) as ledger:
-        if ledger.value("phase") != FINISHED or _lacks_control(recipe, run_dir):
+        if ledger.value("phase") != FINISHED or _lacks_evaluation(recipe, ledger) or _lacks_control(recipe, run_dir):
             return None
         return reached_limit(recipe.train, ledger)
+
+
+def _lacks_evaluation(recipe: Recipe, ledger: Ledger) -> bool:
+    """Return whether the newest policy has no evaluation although the run is finished: older versions of Quartet cut it
+    off at a resume, or took that of a policy that was rolled back for it."""
+    return recipe.evaluation.before_and_after and not ledger.evaluations.was_admitted(f"{after_tag(ledger)}{GREEDY}")
 
 
 def _lacks_control(recipe: Recipe, run_dir: Path) -> bool:

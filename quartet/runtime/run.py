@@ -30,12 +30,14 @@ from quartet.ledger.results import Results
 from quartet.manager.evaluation import EVALUATION_MARKER, is_evaluation
 from quartet.policy.files import check_policy
 from quartet.report.alarms.rollouts import remedy
-from quartet.report.summary import Summary, after_tag, evaluation_summary, save_summary, write_summary
+from quartet.report.evaluated import after_tag
+from quartet.report.summary import Summary, evaluation_summary, save_summary, write_summary
 from quartet.run.run_dir import RunLock, prepare
 from quartet.runtime.check.notes import print_notes
 from quartet.runtime.check.recipe import check_ray, check_recipe
 from quartet.runtime.check.training import check_training
 from quartet.runtime.dashboard import View, dashboard
+from quartet.runtime.evaluations import first_evaluation
 from quartet.runtime.finished import mark_finished
 from quartet.runtime.session import Session
 from quartet.telemetry.log import log_to_file
@@ -166,12 +168,15 @@ def _train(recipe: Recipe, run_dir: Path, *, quiet: bool, view: View) -> None:
 
 
 def _train_in_processes(recipe: Recipe, run_dir: Path, *, quiet: bool, view: View, hint: str) -> None:
+    evaluates = recipe.evaluation.before_and_after
     with Session(recipe, run_dir, quiet=quiet, hint=hint) as session, dashboard(run_dir, view, session.display.note):
-        if recipe.evaluation.before_and_after:
-            session.evaluate("before")
+        first = session.outlast(lambda: first_evaluation(recipe, session.ledger))
+        if evaluates:
+            session.evaluate(first)
         session.train()
-        if recipe.evaluation.before_and_after:
-            session.evaluate(session.outlast(lambda: after_tag(session.ledger)))
+        last = session.outlast(lambda: after_tag(session.ledger))
+        if evaluates and last != first:
+            session.evaluate(last)
         session.end()
 
 

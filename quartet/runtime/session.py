@@ -12,7 +12,6 @@ from typing import Any
 
 from quartet.access.token import forget_token
 from quartet.config import Recipe
-from quartet.env import suite_families
 from quartet.errors import LedgerError
 from quartet.files.disk import full_disk
 from quartet.ledger import Ledger
@@ -21,15 +20,14 @@ from quartet.ledger.database import drop_database
 from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
 from quartet.ledger.policy_folders import policies_root
 from quartet.ledger.results import described, uncounted_warning
-from quartet.manager.evaluation import admit_evaluation
 from quartet.report.display import LiveDisplay
 from quartet.report.status import StatusReader
 from quartet.run.run_dir import RunLock
+from quartet.runtime.evaluations import admit_missing_evaluations
 from quartet.runtime.placer.base import make_placer
 from quartet.runtime.repeated_error import raise_if_repeated
 from quartet.runtime.supervisor import SINK, Supervisor
 from quartet.types.phase import ENDED, EVALUATING, STARTING, STOPPING, TRAINING
-from quartet.types.plan import BLIND
 
 LOG = logging.getLogger(__name__)
 
@@ -92,7 +90,7 @@ class Session:
         """Evaluate on held-out tasks, greedily and at the training temperature.
 
         If the evaluation `when` is complete, nothing is evaluated again. If a full disk has ended the run, or does so
-        meanwhile, the evaluation ends early and remains for the resumed run.
+        meanwhile, the evaluation ends early and remains for the resumed run (`first_evaluation`).
         """
         if self.outlast(self.full_disk):
             return
@@ -134,26 +132,6 @@ class Session:
                 self.display.note(self._hint)
                 self._hint = ""
         self.outlast(lambda: self.ledger.enter_phase(phase))
-
-
-def admit_missing_evaluations(recipe: Recipe, ledger: Ledger, when: str) -> list[str]:
-    """Queue the held-out episodes of the evaluation `when`, unless an earlier start of the run queued them.
-
-    Return the tags of the evaluation: greedy, sampled and, if `evaluation.blind` is set, blind.
-    """
-    temperatures = {f"{when}/greedy": 0.0, f"{when}/sampled": recipe.rollout.temperature}
-    temperatures |= {f"{when}{BLIND}": 0.0} if recipe.evaluation.blind else {}
-    for tag, temperature in temperatures.items():
-        if not ledger.evaluations.was_admitted(tag):
-            admit_evaluation(
-                ledger,
-                recipe,
-                suite_families(recipe.env),
-                seeds=recipe.evaluation.reported_seeds,
-                temperature=temperature,
-                tag=tag,
-            )
-    return list(temperatures)
 
 
 def open_or_create(recipe: Recipe, run_dir: Path) -> Ledger:

@@ -19,12 +19,13 @@ from quartet.exchange.demonstrations import settle
 from quartet.files.disk import full_disk
 from quartet.ledger import Ledger
 from quartet.manager.manager import DataManager
-from quartet.report.summary import after_tag
+from quartet.report.evaluated import after_tag
 from quartet.rollout.client import Model
 from quartet.rollout.worker import RolloutWorker, make_renderer
 from quartet.run.run_dir import RunLock
+from quartet.runtime.evaluations import admit_missing_evaluations, first_evaluation
 from quartet.runtime.repeated_error import raise_if_repeated
-from quartet.runtime.session import admit_missing_evaluations, open_or_create
+from quartet.runtime.session import open_or_create
 from quartet.telemetry.presence import Presence
 from quartet.telemetry.record import Recorder
 from quartet.train.starvation import reason_without_batch
@@ -48,7 +49,7 @@ async def _run(recipe: Recipe, run_dir: Path) -> None:
         modules = _Modules(recipe, run_dir, ledger)
         try:
             if recipe.evaluation.before_and_after:
-                await modules.evaluate("before")
+                await modules.evaluate(first_evaluation(recipe, ledger))
             await modules.train()
             if recipe.evaluation.before_and_after:
                 await modules.evaluate(after_tag(ledger))

@@ -9,8 +9,9 @@ from quartet.types.call import MAIN
 from quartet.types.fork import Fork
 from quartet.types.task import Task
 
-BLIND = "/blind"
-"""End of the tag of an evaluation with exchanged pictures, as in `before/blind`."""
+GREEDY, SAMPLED, BLIND = "/greedy", "/sampled", "/blind"
+"""Ends of the tags of one evaluation before or after training, as in `before/greedy`: sampled at temperature 0, at the
+training temperature, and at temperature 0 with exchanged pictures."""
 
 
 class Purpose(StrEnum):

@@ -12,8 +12,9 @@ from quartet.manager.evaluation import DURING
 from quartet.recipe.file import CONFIG, flatten, read_resolved
 from quartet.recipe.parts import with_parts
 from quartet.report.costs import cost_until, evaluation_times, training_began
+from quartet.report.evaluated import after_tag, whole_results
 from quartet.report.learning_curve import Reached, first_at, held_out_success, learning_curve
-from quartet.report.summary import after_tag
+from quartet.types.plan import SAMPLED
 
 NOT_THE_METHOD = ("name", "seed", "runtime", "disk", "ledger", "sft")
 """Settings in which runs of one group may differ."""
@@ -111,7 +112,7 @@ def _result(run_dir: Path, recipe: Recipe, ledger: Ledger) -> RunResult:
         seed=recipe.seed,
         settings=settings,
         curve=learning_curve(ledger),
-        success_sampled=success_rate(ledger.evaluations.results(f"{after_tag(ledger)}/sampled")),
+        success_sampled=success_rate(whole_results(ledger, f"{after_tag(ledger)}{SAMPLED}")),
         train_seconds=float(ledger.value("training_seconds", 0.0)),
         train_steps=ledger.batches.train_step(),
         rollouts=total.rollouts,
@@ -143,5 +144,6 @@ def _held_out_tasks(recipe: Recipe, ledger: Ledger) -> HeldOutTasks:
 
 
 def _uncounted_share(ledger: Ledger) -> float:
-    results = [total(ledger.evaluations.results(evaluation.tag)) for evaluation in evaluation_times(ledger)]
+    tags = [one.tag for one in evaluation_times(ledger) if not ledger.evaluations.was_cut_off(one.tag)]
+    results = [total(ledger.evaluations.results(tag)) for tag in tags]
     return sum(one.uncounted for one in results) / max(1, sum(one.asked for one in results))

@@ -11,12 +11,12 @@ import sqlalchemy as sa
 from msgspec import Struct, field
 from sqlalchemy import Connection
 
-from quartet.ledger.evaluations import read_results
+from quartet.ledger.evaluations import cut_off, read_results
 from quartet.ledger.results import FamilyResult
 from quartet.ledger.schema import evaluations, families, groups, pool, replays
 from quartet.ledger.statistics import judged
 from quartet.types import EQUAL_REWARDS, GroupState, Purpose
-from quartet.types.plan import BLIND
+from quartet.types.plan import BLIND, SAMPLED
 
 GROUPS_PER_POINT = 16
 """Number of groups behind each point of a curve. A point is the success rate over the family's newest judged groups at
@@ -174,10 +174,11 @@ def _add(fates: Fates, row: Any) -> None:
 
 
 def shown_evaluations(connection: Connection) -> list[str]:
-    """Return the tags of the first and the newest of the finished greedy evaluations."""
+    """Return the tags of the first and the newest of the finished greedy evaluations; one that was cut off has not
+    finished."""
     unfinished = sa.exists().where(groups.c.tag == evaluations.c.tag, groups.c.state == GroupState.OPEN)
-    others = (evaluations.c.tag.like(f"%{how}") for how in ("/sampled", BLIND))
-    greedy = sa.select(evaluations.c.tag).where(~unfinished, ~sa.or_(*others))
+    others = (evaluations.c.tag.like(f"%{how}") for how in (SAMPLED, BLIND))
+    greedy = sa.select(evaluations.c.tag).where(~unfinished, ~cut_off(evaluations.c.tag), ~sa.or_(*others))
     first = connection.execute(greedy.order_by(evaluations.c.created_at).limit(1)).scalars().all()
     last = connection.execute(greedy.order_by(evaluations.c.created_at.desc()).limit(1)).scalars().all()
     return list(dict.fromkeys([*first, *last]))
