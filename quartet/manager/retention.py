@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quartet.config import Disk
-from quartet.files.disk import STOPPED_BY_DISK, free_megabytes
+from quartet.files.disk import STOPPED_BY_DISK, low_disk
 from quartet.ledger import Ledger
 from quartet.ledger.policy_folders import policies_root
 from quartet.ledger.recovery import checkpoint_progress, recovery_points
@@ -131,10 +131,5 @@ class Retention:
         return None
 
     def _check_free(self) -> str | None:
-        free = free_megabytes(self._run_dir)
-        if free >= self._disk.min_free_megabytes:
-            return None
-        return (
-            f"{STOPPED_BY_DISK}only {free:.0f} MB are free at {self._run_dir}, fewer than disk.min_free_megabytes = "
-            f"{self._disk.min_free_megabytes}: free some space and resume"
-        )
+        low = low_disk(self._run_dir, self._disk.min_free_megabytes)
+        return f"{STOPPED_BY_DISK}{low}: free some space and resume" if low else None

@@ -26,6 +26,7 @@ from quartet.errors import (
     UnusablePolicyError,
 )
 from quartet.fault import same_error
+from quartet.files.disk import raise_if_low
 from quartet.ledger import Ledger
 from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
 from quartet.report.alarms.modules import AGAINST_SILENCE
@@ -227,6 +228,7 @@ class Supervisor:
         return f"see {logs / f'{module}.stderr'}"
 
     def _tell_death(self, process: ModuleProcess, code: int) -> None:
+        raise_if_low(self._run_dir, self._recipe.disk.min_free_megabytes)  # the likely cause; no last words name it
         words = process.last_words()
         cause = {"silent_kills": self._silent_kills[process.module].count} if process.module in self._killed else {}
         self._ledger.event("module_died", module=process.module, code=code, last_words=words, **cause)
