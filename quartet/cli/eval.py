@@ -69,12 +69,26 @@ def command(
             output = own if is_run else Path("runs") / evaluation_name(policy)
         if not fresh:
             _refuse_to_replace(output)
-        summary = evaluate_policy(tasks, policy, output, quiet=as_json)
+        with _advice_of_evaluations():
+            summary = evaluate_policy(tasks, policy, output, quiet=as_json)
     if as_json:
         say(json.dumps(summary))
         return
     for line in result_lines(summary, output):
         say(line)
+
+
+@contextmanager
+def _advice_of_evaluations() -> Iterator[None]:
+    """Replace the advice to resume, which errors of a run's modules and ledger have: this command cannot resume."""
+    from quartet.errors import CONTINUE, QuartetError
+
+    try:
+        yield
+    except QuartetError as error:
+        again = "start the evaluation again"
+        error.what, error.advice = (text.replace(CONTINUE, again) for text in (error.what, error.advice))
+        raise
 
 
 def result_lines(summary: dict[str, Any], output: Path) -> Iterator[str]:

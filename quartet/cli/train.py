@@ -12,7 +12,7 @@ import click
 
 from quartet.cli.parameters import JSON, RECIPE, SET
 from quartet.config import Choice, Recipe
-from quartet.errors import ConfigError, QuartetError, SetupError
+from quartet.errors import CONTINUE, ConfigError, QuartetError, SetupError
 from quartet.recipe.file import load_recipe
 from quartet.terminal.say import say
 
@@ -80,10 +80,6 @@ def command(
     console.print(summary_table(summary))
     console.print(f"summary  {run_dir / 'summary.json'}\npicture  {draw_run(run_dir, summary)}")
     console.print(f"next     quartet view {quote(str(run_dir))}", soft_wrap=True)
-
-
-CONTINUE = "continue with --resume"
-"""Advice of errors that end a run, without the whole command."""
 
 
 @contextmanager

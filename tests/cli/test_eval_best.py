@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from benchmarks.bandit import bandit_recipe
 from quartet.cli import cli
 from quartet.config import Recipe
-from quartet.errors import ConfigError
+from quartet.errors import ConfigError, InterruptedByUser, SetupError
 from quartet.ledger import Ledger
 from quartet.ledger.held_policy import deletable
 from quartet.manager.evaluation import admit_evaluation
@@ -87,3 +87,21 @@ def test_the_run_does_not_delete_a_policy_during_its_evaluation(tmp_path, bandit
     assert found == [False]
     with deletable(bandit_policy) as is_free:
         assert is_free
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InterruptedByUser("stopped by the user", "continue with --resume"),
+        SetupError("module 'env' cannot run: no disk\n  -> continue with --resume", "then continue with --resume"),
+    ],
+)
+def test_an_evaluation_that_an_error_ends_does_not_advise_to_resume(bandit_policy, tmp_path, monkeypatch, error):
+    def end(*_: object, quiet: bool) -> None:
+        raise error
+
+    run = make_run(tmp_path / "run", bandit_policy, chosen_on=range(1_500_000, 1_500_002))
+    monkeypatch.setattr(runtime_run, "evaluate_policy", end)
+    with pytest.raises(type(error), match="start the evaluation again") as ended:
+        CliRunner().invoke(cli, ["eval", str(run)], catch_exceptions=False)
+    assert "--resume" not in str(ended.value)
