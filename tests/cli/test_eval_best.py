@@ -1,6 +1,7 @@
 """`quartet eval --policy best`: a policy must be the best, and is not reported on the seeds that chose it."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,8 @@ def test_the_best_policy_is_reported_on_seeds_that_did_not_choose_it(tmp_path, b
 
 @pytest.mark.parametrize("of_run", [True, False])
 def test_the_run_does_not_delete_a_policy_during_its_evaluation(tmp_path, bandit_policy, monkeypatch, of_run):
-    run = make_run(tmp_path / "run", bandit_policy, chosen_on=range(1_500_000, 1_500_002))
+    own = shutil.copytree(bandit_policy, tmp_path / "policy")  # other tests evaluate the shared one meanwhile
+    run = make_run(tmp_path / "run", own, chosen_on=range(1_500_000, 1_500_002))
     found = []
 
     def see(_recipe: Recipe, policy: Path, _output: Path, *, quiet: bool) -> None:
@@ -81,11 +83,11 @@ def test_the_run_does_not_delete_a_policy_during_its_evaluation(tmp_path, bandit
         raise ConfigError("enough is seen")
 
     monkeypatch.setattr(runtime_run, "evaluate_policy", see)
-    named = [str(run)] if of_run else [str(bandit_policy), "--recipe", str(run / "config.toml")]
+    named = [str(run)] if of_run else [str(own), "--recipe", str(run / "config.toml")]
     with pytest.raises(ConfigError, match="enough is seen"):
         CliRunner().invoke(cli, ["eval", *named], catch_exceptions=False)
     assert found == [False]
-    with deletable(bandit_policy) as is_free:
+    with deletable(own) as is_free:
         assert is_free
 
 
