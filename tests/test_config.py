@@ -66,6 +66,30 @@ def test_misspelt_section_names_the_nearest():
         parse_recipe(MINIMAL | {"rolout": {}}, "recipe.toml")
 
 
+@pytest.mark.parametrize(
+    "override",
+    [
+        *(
+            "train.max_seconds=true",
+            "train.max_train_steps=true",
+            "rollout.temperature=false",
+            "disk.keep_policies=true",
+        ),
+        *("control.horizon={name='staged', max_turns=[4, true]}", "loss.terms=[{name='kl', weight=true}]"),
+        *("train.device=true", "model.freeze_vision=1.5"),
+    ],
+)
+def test_a_boolean_is_no_number_and_no_text(override):
+    with pytest.raises(ConfigError, match="must be"):
+        parse_recipe(MINIMAL, "test", [override])
+
+
+def test_a_setting_that_takes_both_takes_a_boolean():
+    recipe = parse_recipe(MINIMAL, "test", ["model.template_arguments={enable_thinking=true, most=1}"])
+    assert recipe.model.template_arguments == {"enable_thinking": True, "most": 1}
+    assert recipe.model.template_arguments["enable_thinking"] is True
+
+
 def test_value_out_of_range_names_the_key():
     with pytest.raises(ConfigError, match=r"train\.learning_rate"):
         parse_recipe(MINIMAL | {"train": {"learning_rate": -1.0}}, "recipe.toml")
