@@ -23,6 +23,7 @@ from quartet.recipe.file import (
     to_toml,
 )
 from quartet.registry import build
+from quartet.types import LARGEST_TEMPERATURE
 
 MINIMAL = {"name": "x", "model": {"path": "m"}, "env": {"name": "bandit"}}
 APRIL = {"straggler": "april"}
@@ -82,6 +83,13 @@ def test_misspelt_section_names_the_nearest():
 def test_a_boolean_is_no_number_and_no_text(override):
     with pytest.raises(ConfigError, match="must be"):
         parse_recipe(MINIMAL, "test", [override])
+
+
+@pytest.mark.parametrize("temperature", [1000.5, float("inf"), float("nan"), -1.0])
+def test_a_temperature_that_no_record_may_have_is_refused(temperature):
+    assert parse_recipe(MINIMAL | {"rollout": {"temperature": LARGEST_TEMPERATURE}}, "test")
+    with pytest.raises(ConfigError, match=r"rollout\.temperature"):
+        parse_recipe(MINIMAL | {"rollout": {"temperature": temperature}}, "test")
 
 
 def test_a_setting_that_takes_both_takes_a_boolean():
