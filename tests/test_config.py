@@ -188,6 +188,30 @@ def test_recycled_tokens_stay_within_the_lag_bound_by_default():
     assert build(recipe.straggler, recipe).max_recycles == 0
 
 
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("train={epochs=2}", {"train": {"max_seconds": 60, "epochs": 2}}),
+        ("control={sampler={exponent=3}}", {"control": {"sampler": {"name": "vade", "exponent": 3}}}),
+        ("control.sampler={exponent=3}", {"control": {"sampler": {"name": "vade", "exponent": 3}}}),
+        ("control.sampler={name='vade'}", {}),
+        ("control.sampler={name='uniform'}", {"control": {"sampler": {"name": "uniform"}}}),
+        ("control.sampler=uniform", {"control": {"sampler": "uniform"}}),
+        ("credit={negative_weight=0.5}", {"credit": {"name": "rloo", "negative_weight": 0.5}}),
+        ("credit={name='grpo'}", {"credit": {"name": "grpo"}}),
+    ],
+)
+def test_a_table_as_an_override_changes_the_settings_that_it_names(override, expected):
+    data = {
+        "train": {"max_seconds": 60, "epochs": 1},
+        "control": {"sampler": {"name": "vade", "exponent": 2}},
+        "credit": "rloo",
+    }
+    unchanged = dict(data)
+    apply_override(data, override)
+    assert data == unchanged | expected
+
+
 def test_overrides_are_read_as_toml_or_text():
     data = {"env": {"name": "bandit"}}
     for override in ("env.sessions=3", "env.families=['a', 'b']", "env.suite=miniwob-24", "train.epochs=2"):
