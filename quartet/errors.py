@@ -171,6 +171,8 @@ class InterruptedByUser(QuartetError):  # noqa: N818  (not an error)
     exit_code = 130
 
 
+CONTINUE = "continue with --resume"
+"""Advice of errors that end a run. Each command completes or replaces it."""
 LONGEST_QUOTE = 100
 """Maximum number of characters of a line or an override that an error quotes."""
 

@@ -23,6 +23,7 @@ from quartet.recipe.file import (
     to_toml,
 )
 from quartet.registry import build
+from quartet.types import LARGEST_TEMPERATURE
 
 MINIMAL = {"name": "x", "model": {"path": "m"}, "env": {"name": "bandit"}}
 APRIL = {"straggler": "april"}
@@ -64,6 +65,37 @@ def test_misspelt_key_names_the_nearest():
 def test_misspelt_section_names_the_nearest():
     with pytest.raises(ConfigError, match="Did you mean 'rollout'"):
         parse_recipe(MINIMAL | {"rolout": {}}, "recipe.toml")
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        *(
+            "train.max_seconds=true",
+            "train.max_train_steps=true",
+            "rollout.temperature=false",
+            "disk.keep_policies=true",
+        ),
+        *("control.horizon={name='staged', max_turns=[4, true]}", "loss.terms=[{name='kl', weight=true}]"),
+        *("train.device=true", "model.freeze_vision=1.5"),
+    ],
+)
+def test_a_boolean_is_no_number_and_no_text(override):
+    with pytest.raises(ConfigError, match="must be"):
+        parse_recipe(MINIMAL, "test", [override])
+
+
+@pytest.mark.parametrize("temperature", [1000.5, float("inf"), float("nan"), -1.0])
+def test_a_temperature_that_no_record_may_have_is_refused(temperature):
+    assert parse_recipe(MINIMAL | {"rollout": {"temperature": LARGEST_TEMPERATURE}}, "test")
+    with pytest.raises(ConfigError, match=r"rollout\.temperature"):
+        parse_recipe(MINIMAL | {"rollout": {"temperature": temperature}}, "test")
+
+
+def test_a_setting_that_takes_both_takes_a_boolean():
+    recipe = parse_recipe(MINIMAL, "test", ["model.template_arguments={enable_thinking=true, most=1}"])
+    assert recipe.model.template_arguments == {"enable_thinking": True, "most": 1}
+    assert recipe.model.template_arguments["enable_thinking"] is True
 
 
 def test_value_out_of_range_names_the_key():
@@ -154,6 +186,30 @@ def test_recycled_tokens_stay_within_the_lag_bound_by_default():
     assert build(recipe.straggler, recipe).max_recycles == 3
     recipe = parse_recipe(MINIMAL | sections | {"straggler": {"name": "april", "max_recycles": 0}}, "test")
     assert build(recipe.straggler, recipe).max_recycles == 0
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("train={epochs=2}", {"train": {"max_seconds": 60, "epochs": 2}}),
+        ("control={sampler={exponent=3}}", {"control": {"sampler": {"name": "vade", "exponent": 3}}}),
+        ("control.sampler={exponent=3}", {"control": {"sampler": {"name": "vade", "exponent": 3}}}),
+        ("control.sampler={name='vade'}", {}),
+        ("control.sampler={name='uniform'}", {"control": {"sampler": {"name": "uniform"}}}),
+        ("control.sampler=uniform", {"control": {"sampler": "uniform"}}),
+        ("credit={negative_weight=0.5}", {"credit": {"name": "rloo", "negative_weight": 0.5}}),
+        ("credit={name='grpo'}", {"credit": {"name": "grpo"}}),
+    ],
+)
+def test_a_table_as_an_override_changes_the_settings_that_it_names(override, expected):
+    data = {
+        "train": {"max_seconds": 60, "epochs": 1},
+        "control": {"sampler": {"name": "vade", "exponent": 2}},
+        "credit": "rloo",
+    }
+    unchanged = dict(data)
+    apply_override(data, override)
+    assert data == unchanged | expected
 
 
 def test_overrides_are_read_as_toml_or_text():

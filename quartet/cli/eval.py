@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,20 +62,33 @@ def command(
     tasks = load_recipe(recipe or run_or_policy / "config.toml", list(overrides))
     if recipe is not None:
         trust_server(tasks.ledger.url)
-    if is_run:
-        policy = _policy_of_run(run_or_policy, which or "latest", tasks)
-        output = output or run_or_policy / "evaluations" / policy.name
-    else:
-        policy = run_or_policy
-        output = output or Path("runs") / evaluation_name(policy)
-    if not fresh:
-        _refuse_to_replace(output)
-    summary = evaluate_policy(tasks, policy, output, quiet=as_json)
+    chosen = _policy_of_run(run_or_policy, which or "latest", tasks) if is_run else _policy_folder(run_or_policy)
+    with chosen as policy:
+        if output is None:
+            own = run_or_policy / "evaluations" / policy.name
+            output = own if is_run else Path("runs") / evaluation_name(policy)
+        if not fresh:
+            _refuse_to_replace(output)
+        with _advice_of_evaluations():
+            summary = evaluate_policy(tasks, policy, output, quiet=as_json)
     if as_json:
         say(json.dumps(summary))
         return
     for line in result_lines(summary, output):
         say(line)
+
+
+@contextmanager
+def _advice_of_evaluations() -> Iterator[None]:
+    """Replace the advice to resume, which errors of a run's modules and ledger have: this command cannot resume."""
+    from quartet.errors import CONTINUE, QuartetError
+
+    try:
+        yield
+    except QuartetError as error:
+        again = "start the evaluation again"
+        error.what, error.advice = (text.replace(CONTINUE, again) for text in (error.what, error.advice))
+        raise
 
 
 def result_lines(summary: dict[str, Any], output: Path) -> Iterator[str]:
@@ -120,18 +133,37 @@ def _line(name: str, greedy: float | None, sampled: float | None) -> str:
     return f"{name:28} greedy {percent(greedy):>5}  sampled {percent(sampled):>5}"
 
 
-def _policy_of_run(run: Path, which: str, tasks: "Recipe") -> Path:
-    """Return the folder of the run's policy, `which` is "best" or "latest".
+@contextmanager
+def _policy_folder(policy: Path) -> Iterator[Path]:
+    """Yield the folder. If it is of an active run, the run does not delete it during the block."""
+    from quartet.ledger.held_policy import held
+
+    with held(policy):
+        yield policy
+
+
+@contextmanager
+def _policy_of_run(run: Path, which: str, tasks: "Recipe") -> Iterator[Path]:
+    """Yield the folder of the run's policy, `which` is "best" or "latest". The run does not delete it during the block.
 
     Raise `ConfigError` if no policy is the best, or if the best would be evaluated on the seeds that selected it.
     """
-    from quartet.errors import ConfigError
     from quartet.ledger import Ledger
+    from quartet.ledger.held_policy import held_policy
     from quartet.manager.evaluation import DURING
 
-    with closing(Ledger.view(run)) as ledger:
-        policy = ledger.policies.chosen(which)
-        chosen_on = ledger.evaluations.seeds(tasks.env.name, DURING) if which == "best" else set[int]()
+    with ExitStack() as stack:
+        with closing(Ledger.view(run)) as ledger:
+            policy = stack.enter_context(held_policy(ledger, which))
+            chosen_on = ledger.evaluations.seeds(tasks.env.name, DURING) if which == "best" else set[int]()
+        _refuse_seeds(run, chosen_on, tasks)
+        yield Path(policy.path)
+
+
+def _refuse_seeds(run: Path, chosen_on: set[int], tasks: "Recipe") -> None:
+    """Raise `ConfigError` if the best policy would be evaluated on the seeds that selected it."""
+    from quartet.errors import ConfigError
+
     if chosen_on & set(tasks.evaluation.reported_seeds):
         raise ConfigError(
             f"the best policy of {run} was chosen on seeds {min(chosen_on):,} to {max(chosen_on):,}: its success on "
@@ -140,4 +172,3 @@ def _policy_of_run(run: Path, which: str, tasks: "Recipe") -> Path:
         )
     if chosen_on:
         say(f"policy chosen on selection seeds {min(chosen_on):,} to {max(chosen_on):,}", err=True)
-    return Path(policy.path)

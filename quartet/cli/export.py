@@ -25,14 +25,14 @@ def command(run: Path, output: Path, which: str, form: str, as_json: bool) -> No
     from contextlib import closing
 
     from quartet.ledger import Ledger
+    from quartet.ledger.held_policy import held_policy
     from quartet.policy.export import export_adapter, export_whole
     from quartet.recipe.file import read_resolved
 
     recipe = read_resolved(run / "config.toml")
-    with closing(Ledger.view(run)) as ledger:
-        policy = ledger.policies.chosen(which)
     write = export_adapter if form == "adapter" else export_whole
-    write(run / policy.path, output, trust_remote_code=recipe.model.trust_remote_code)
+    with closing(Ledger.view(run)) as ledger, held_policy(ledger, which) as policy:
+        write(run / policy.path, output, trust_remote_code=recipe.model.trust_remote_code)
     if as_json:
         say(json.dumps({"run": str(run), "version": policy.version, "form": form, "output": str(output)}))
     else:

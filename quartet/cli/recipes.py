@@ -12,11 +12,14 @@ from quartet.terminal.say import say
 
 
 @click.group(name="recipes", cls=CommandGroup, invoke_without_command=True)
+@JSON
 @click.pass_context
-def command(context: click.Context) -> None:
+def command(context: click.Context, as_json: bool) -> None:
     """List and describe the shipped recipes. `quartet train NAME` trains one."""
     if context.invoked_subcommand is None:
-        context.invoke(list_, as_json=False)
+        context.invoke(list_, as_json=as_json)
+    elif as_json:  # before the name of the sub-command, which then has the option too
+        context.default_map = {context.invoked_subcommand: {"as_json": True}}
 
 
 @command.command(name="list", short_help="List the shipped recipes.")

@@ -14,7 +14,7 @@ from quartet.cli.dry_run import show_plan
 from quartet.cli.lacks import note_lacks
 from quartet.cli.parameters import JSON, RECIPE, SET
 from quartet.config import Recipe
-from quartet.errors import ConfigError, QuartetError
+from quartet.errors import CONTINUE, ConfigError, QuartetError
 from quartet.recipe.file import load_recipe
 from quartet.terminal.say import say
 
@@ -82,10 +82,6 @@ def command(
     console.print(summary_table(summary))
     console.print(f"summary  {run_dir / 'summary.json'}\npicture  {draw_run(run_dir, summary)}")
     console.print(f"next     quartet view {quote(str(run_dir))}", soft_wrap=True)
-
-
-CONTINUE = "continue with --resume"
-"""Advice of errors that end a run, without the whole command."""
 
 
 @contextmanager

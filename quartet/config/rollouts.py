@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from quartet.config.choice import Choice
 from quartet.config.section import Device, LocalPath, PolicyPath, Positive, PositiveFloat, Section
+from quartet.types.call import LARGEST_TEMPERATURE
 
 TemplateName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
 """Name of an argument of a chat template."""
@@ -174,7 +175,7 @@ class Rollout(Section):
     """Upper bound of turns per rollout; control may set a lower one."""
     max_tokens: Positive = 32
     """Maximum length of one turn's response, in tokens."""
-    temperature: Annotated[float, Field(ge=0)] = 1.0
+    temperature: Annotated[float, Field(ge=0, le=LARGEST_TEMPERATURE)] = 1.0
     """Sampling temperature of training rollouts; 0 is greedy."""
     stop_strings: list[Annotated[str, Field(min_length=1)]] = []
     """Strings that end a response, in addition to stop tokens. The token that completes a string is the last of the

@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
+from quartet.config.boolean_numbers import is_boolean_number
 from quartet.shipped import named_policies
 
 Positive = Annotated[int, Field(gt=0)]
@@ -94,6 +96,13 @@ class Section(BaseModel):
     """Base of a recipe's sections: immutable, without unknown keys; a string under a field is its description."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_boolean_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        if is_boolean_number(value, cls.model_fields[str(info.field_name)].annotation):
+            raise PydanticCustomError("boolean_number", "Input should be a number, not true or false")
+        return value
 
 
 def named_tables(info: FieldInfo) -> Any:

@@ -51,6 +51,23 @@ def free_megabytes(folder: Path) -> float:
     return shutil.disk_usage(folder).free / 1e6
 
 
+def low_disk(folder: Path, least_megabytes: int) -> str | None:
+    """Return what is wrong if less than `disk.min_free_megabytes` are free at `folder`, else None."""
+    free = free_megabytes(folder)
+    if free >= least_megabytes:
+        return None
+    return f"only {free:.0f} MB are free at {folder}, fewer than disk.min_free_megabytes = {least_megabytes}"
+
+
+def raise_if_low(folder: Path, least_megabytes: int) -> None:
+    """Raise `SetupError` if less than `disk.min_free_megabytes` are free at `folder`.
+
+    A full disk makes modules and rollouts fail in many ways; call this before reporting such a failure.
+    """
+    if low := low_disk(folder, least_megabytes):
+        raise SetupError(low, "free some space and continue with --resume; everything written before is intact")
+
+
 def raise_if_full(error: OSError, path: Path) -> None:
     """Raise `SetupError` if `error` means that `path` could not be written for lack of space."""
     if error.errno in _FULL:

@@ -12,7 +12,7 @@ from itertools import chain
 
 from msgspec import Struct
 
-from quartet.types import Call, Keyboard, Pointer, Status, TakenAction, Trajectory, Turn
+from quartet.types import LARGEST_TEMPERATURE, Call, Keyboard, Pointer, Status, TakenAction, Trajectory, Turn
 from quartet.types.frame import Place, Point
 
 MAX_ROUNDING_NATS = 1e-3
@@ -21,7 +21,6 @@ MOST_NATS = 1e4
 """Upper bound of entropies and negative log-probs: no token of probability e^-10000 is ever sampled."""
 LARGEST_REWARD = 1e9
 """Bound of a reward's magnitude: its square and the sum of a group's rewards must be finite in float32."""
-LARGEST_TEMPERATURE = 1e3
 _SHA256 = re.compile("[0-9a-f]{64}")
 LARGEST_VERSION = 10**7
 """Upper bound of policy versions, higher than any run reaches."""

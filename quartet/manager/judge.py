@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from quartet.ledger import Ledger
 from quartet.manager.filter.base import Filter
-from quartet.types import Group, GroupState
+from quartet.types import TOO_FEW_COUNTABLE, Group, GroupState
 
 
 class Judge:
@@ -34,7 +34,7 @@ class Judge:
         own = list(dict.fromkeys(member.rollout_id for member in members if member.replay is None))
         stored = {member.rollout_id: member.replay for member in members if member.replay is not None}
         if len(replace(composed, members=members).compared) < self._min_rollouts or not own:
-            return self._drop(group, "too_few_countable")
+            return self._drop(group, TOO_FEW_COUNTABLE)
         least = min(self._min_rollouts, len(own))  # stored members count towards the minimum, anchors do not
         ledger = self._ledger.of(group.policy)
         ledger.groups.make_trainable(group.group_id, own, least, excluded=left_rollouts, replayed=stored)

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quartet.config import Disk
-from quartet.files.disk import STOPPED_BY_DISK, free_megabytes
+from quartet.files.disk import STOPPED_BY_DISK, low_disk
 from quartet.ledger import Ledger
+from quartet.ledger.held_policy import deletable
 from quartet.ledger.policy_folders import policies_root
 from quartet.ledger.recovery import checkpoint_progress, recovery_points
 from quartet.ledger.serving import SERVED, reported
+from quartet.types import Policy
 
 _ROLLOUTS_PER_STEP = 500
 """Number of rollouts whose pictures are deleted in one transaction, so that other writers can use the ledger between
@@ -50,9 +52,7 @@ class Retention:
         for policy in on_disk:
             folder = self._folder(policy.path)
             if policy.version not in kept and folder.parent == root:
-                # The row is marked first, so that a crash leaves an unused folder, not a row without its folder.
-                ledger.policies.mark_deleted(policy.version)
-                shutil.rmtree(folder, ignore_errors=True)
+                _delete_unless_held(ledger, policy, folder)
 
     def _needed_versions(self, ledger: Ledger) -> set[int]:
         """Return the newest `keep_policies` versions that were not rolled back, and all versions in use.
@@ -131,10 +131,14 @@ class Retention:
         return None
 
     def _check_free(self) -> str | None:
-        free = free_megabytes(self._run_dir)
-        if free >= self._disk.min_free_megabytes:
-            return None
-        return (
-            f"{STOPPED_BY_DISK}only {free:.0f} MB are free at {self._run_dir}, fewer than disk.min_free_megabytes = "
-            f"{self._disk.min_free_megabytes}: free some space and resume"
-        )
+        low = low_disk(self._run_dir, self._disk.min_free_megabytes)
+        return f"{STOPPED_BY_DISK}{low}: free some space and resume" if low else None
+
+
+def _delete_unless_held(ledger: Ledger, policy: Policy, folder: Path) -> None:
+    """Delete a policy's folder, unless a command reads it; a later sweep deletes it then."""
+    with deletable(folder) as is_free:
+        if is_free:
+            # The row is marked first, so that a crash leaves an unused folder, not a row without its folder.
+            ledger.policies.mark_deleted(policy.version)
+            shutil.rmtree(folder, ignore_errors=True)

@@ -162,7 +162,10 @@ def _without_unknown_keys(data: dict[str, Any], error: ValidationError) -> Recip
 
 
 def apply_override(data: dict[str, Any], override: str) -> None:
-    """Apply one `section.key=value`; the value is read as TOML, as None if it is `null`, else as a plain string."""
+    """Apply one `section.key=value`; the value is read as TOML, as None if it is `null`, else as a plain string.
+
+    A table is merged as by `extends`: it changes the settings that it names, and replaces a part of another name.
+    """
     dotted, equals, text = override.partition("=")
     if not equals or not all(dotted.split(".")):
         raise ConfigError(
@@ -193,8 +196,8 @@ def _fill_in_default_list(data: dict[str, Any], model: Any, keys: list[str]) -> 
 
 
 def _set(node: Any, keys: list[str], value: Any, override: str) -> None:
-    """Set a value in nested tables. In a list of parts, a key is the name of a part; a part that is written as a name
-    becomes a table."""
+    """Set a value in nested tables, and merge a table into one that is there. In a list of parts, a key is the name of
+    a part; a part that is written as a name becomes a table."""
     key, *rest = keys
     if isinstance(node, list):
         parts = [_table(part) for part in node]
@@ -206,7 +209,7 @@ def _set(node: Any, keys: list[str], value: Any, override: str) -> None:
         node[:] = parts
         _set(chosen[0], rest, value, override)
     elif not rest:
-        node[key] = value
+        node |= merged(node, {key: value})
     else:
         below = node[key] = _table(node.get(key, {}))
         if not isinstance(below, dict | list):

@@ -12,7 +12,7 @@ from quartet.ledger import Ledger
 from quartet.ledger.groups import TRAINING_ENDED
 from quartet.ledger.schema import IS_FINAL, IS_TRAINING, batches, groups, rollouts, trajectories
 from quartet.ledger.statistics import JUDGED
-from quartet.types import BatchState, Purpose, RolloutState
+from quartet.types import BatchState, Purpose, RolloutState, Status
 
 _ROLLED_OUT = trajectories.c.purpose != Purpose.DEMONSTRATION
 
@@ -67,6 +67,16 @@ def recent_errors(ledger: Ledger, n: int) -> dict[str, str]:
     with ledger.read() as connection:
         rows = connection.execute(newest).all()
     return {row.status: row.error for row in reversed(rows) if row.error}
+
+
+def newest_error(ledger: Ledger) -> str:
+    """Return status and error of the newest attempt that failed; empty if none has."""
+    kinds = [status for status in Status if not status.countable and status is not Status.CANCELLED]
+    recorded = sa.select(trajectories.c.status, trajectories.c.error).order_by(trajectories.c.id.desc())
+    newest = recorded.where(trajectories.c.status.in_(kinds), trajectories.c.error != "").limit(1)
+    with ledger.read() as connection:
+        row = connection.execute(newest).one_or_none()
+    return f"{row.status}: {row.error}" if row else ""
 
 
 def rollouts_without_action(ledger: Ledger, limit: int) -> tuple[int, str]:

@@ -47,8 +47,8 @@ def run_module(module: str, run_dir: Path) -> int:
     """
     use_huge_pages()
     rank = os.environ.get("RANK", "0")
-    log_to_file(run_dir, module if rank == "0" else f"{module}.rank-{rank}")
     try:
+        log_to_file(run_dir, module if rank == "0" else f"{module}.rank-{rank}")
         recipe = read_with_plugins(run_dir / "config.toml")
         asyncio.run(_run(module, recipe, run_dir))
     except Exception as error:
@@ -56,7 +56,7 @@ def run_module(module: str, run_dir: Path) -> int:
             return _report(module, known)
         fault = fault_of(error)
         logging.getLogger(module).exception("%s", fault.summary)
-        print(f"{fault.traceback}{fault.summary}", file=sys.stderr)  # noqa: T201  (the supervisor reads both)
+        _say_last(f"{fault.traceback}{fault.summary}")
         return FAULT
     return 0
 
@@ -77,8 +77,19 @@ def explained(error: BaseException) -> QuartetError | None:
 
 def _report(module: str, error: QuartetError) -> int:
     logging.getLogger(module).error("%s", error)
-    print(printable(str(error)), file=sys.stderr)  # noqa: T201  (the supervisor shows the last line of a module that died)
+    _say_last(printable(str(error)))
     return error.exit_code
+
+
+def _say_last(text: str) -> None:
+    """Print the module's last words, which the supervisor reads, to stderr if it can be written.
+
+    It is a file of the run, so a full disk that ended the module refuses it too. The exit code must survive that.
+    """
+    try:
+        print(text, file=sys.stderr, flush=True)  # noqa: T201  (the supervisor reads them)
+    except OSError:
+        sys.stderr = None  # else the exit flushes it again, fails, and replaces the exit code by 120
 
 
 async def _run(module: str, recipe: Recipe, run_dir: Path) -> None:

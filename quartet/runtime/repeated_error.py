@@ -5,6 +5,7 @@ from shlex import quote
 
 from quartet.config import Recipe
 from quartet.errors import RepeatedErrorError
+from quartet.files.disk import raise_if_low
 from quartet.ledger import Ledger
 from quartet.ledger.blobs import DamagedBlobError
 from quartet.ledger.rows import RepeatedError
@@ -12,11 +13,12 @@ from quartet.ledger.rows import RepeatedError
 
 def raise_if_repeated(recipe: Recipe, ledger: Ledger) -> None:
     """Raise `RepeatedErrorError` and request a stop if the newest `Recipe.most_identical_errors` rollouts failed with
-    the same error."""
+    the same error. Raise `SetupError` instead if the disk of the run is full."""
     most = recipe.most_identical_errors
     repeated = ledger.trajectories.identical_errors(most)
     if repeated is None or repeated.count < most:
         return
+    raise_if_low(ledger.run_dir, recipe.disk.min_free_megabytes)
     reason = f"{most} rollouts in a row ended as {repeated.status} with the same error: {repeated.error}"
     ledger.request_stop(reason)
     raise RepeatedErrorError(

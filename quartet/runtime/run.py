@@ -31,6 +31,7 @@ from quartet.manager.evaluation import EVALUATION_MARKER, is_evaluation
 from quartet.policy.files import check_policy
 from quartet.report.alarms.rollouts import remedy
 from quartet.report.evaluated import after_tag
+from quartet.report.recent import newest_error
 from quartet.report.summary import Summary, evaluation_summary, save_summary, write_summary
 from quartet.run.run_dir import RunLock, prepare
 from quartet.runtime.check.notes import print_notes
@@ -43,6 +44,7 @@ from quartet.runtime.session import Session
 from quartet.telemetry.log import log_to_file
 from quartet.terminal.say import say
 from quartet.train.starvation import STARVED
+from quartet.types import TOO_FEW_COUNTABLE
 
 LOG = logging.getLogger(__name__)
 
@@ -109,10 +111,11 @@ def _end_with(reason: str, recipe: Recipe, run_dir: Path, started: float) -> Non
 
 def starvation_advice(run_dir: Path, dropped_groups: dict[str, int]) -> str:
     """Return advice for a starved run: the engine's reason if it rejected the newest policy, else advice by the most
-    frequent drop reason of the run's groups."""
+    frequent drop reason of the run's groups, with the newest error if that is why rollouts did not count."""
     more = "see 'Starved' in docs/troubleshooting.md"
     with closing(Ledger.open(run_dir)) as ledger:
         newest = ledger.policies.latest()
+        failure = newest_error(ledger)
         refusals = [event.fields for event in ledger.events() if event.kind == "policy_refused"]
     for refused in refusals:
         if (refused.get("policy", newest.name), refused["version"]) == (newest.name, newest.version):
@@ -121,7 +124,8 @@ def starvation_advice(run_dir: Path, dropped_groups: dict[str, int]) -> str:
     if not judged:
         return f"no filter dropped a group: rollouts are too slow, or fail; {more}"
     reason = max(judged, key=lambda one: judged[one])
-    return f"most groups were dropped for {reason}: {remedy(reason)}; {more}"
+    cause = f"the newest error is {failure}; " if reason == TOO_FEW_COUNTABLE and failure else ""
+    return f"most groups were dropped for {reason}: {cause}{remedy(reason)}; {more}"
 
 
 def _summarise(recipe: Recipe, run_dir: Path, started: float, *, control: Results | None) -> Summary:

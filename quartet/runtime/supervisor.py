@@ -18,7 +18,6 @@ from msgspec import to_builtins
 from quartet.config import Recipe
 from quartet.errors import (
     ConfigError,
-    InterruptedByUser,
     LedgerUnreachableError,
     QuartetError,
     SetupError,
@@ -26,12 +25,14 @@ from quartet.errors import (
     UnusablePolicyError,
 )
 from quartet.fault import same_error
+from quartet.files.disk import raise_if_low
 from quartet.ledger import Ledger
 from quartet.ledger.database.answer_timeout import ANSWER_TIMEOUT
 from quartet.report.alarms.modules import AGAINST_SILENCE
 from quartet.report.show import times
 from quartet.report.status import GIVEN_UP
 from quartet.runtime.heartbeats import Heartbeats
+from quartet.runtime.interruption import SIGNALS, interrupted_by
 from quartet.runtime.module import FAULT
 from quartet.runtime.placer.base import Placer
 from quartet.runtime.placer.here import Here
@@ -80,7 +81,7 @@ class Supervisor:
 
     def __enter__(self) -> "Supervisor":
         self._ledger.set_value(GIVEN_UP, [])
-        for name in (signal.SIGINT, signal.SIGTERM):
+        for name in SIGNALS:
             self._old_handlers[name] = signal.signal(name, self._on_signal)
         return self
 
@@ -155,7 +156,7 @@ class Supervisor:
         begun_at, reported = time.monotonic(), ""
         while True:
             if self._interrupted:
-                raise InterruptedByUser(_stopped_by(self._interrupted), "continue with --resume")
+                raise interrupted_by(self._interrupted)
             try:
                 return call()
             except LedgerUnreachableError as error:
@@ -227,6 +228,7 @@ class Supervisor:
         return f"see {logs / f'{module}.stderr'}"
 
     def _tell_death(self, process: ModuleProcess, code: int) -> None:
+        raise_if_low(self._run_dir, self._recipe.disk.min_free_megabytes)  # the likely cause; no last words name it
         words = process.last_words()
         cause = {"silent_kills": self._silent_kills[process.module].count} if process.module in self._killed else {}
         self._ledger.event("module_died", module=process.module, code=code, last_words=words, **cause)
@@ -264,10 +266,6 @@ class Supervisor:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._interrupted = signal.Signals(number)
         ANSWER_TIMEOUT.stop()
-
-
-def _stopped_by(received: signal.Signals) -> str:
-    return "stopped by the user" if received is signal.SIGINT else f"stopped by {received.name}"
 
 
 def _stop(processes: list[ModuleProcess], deadline: float) -> None:

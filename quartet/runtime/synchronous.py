@@ -24,20 +24,25 @@ from quartet.rollout.client import Model
 from quartet.rollout.worker import RolloutWorker, make_renderer
 from quartet.run.run_dir import RunLock
 from quartet.runtime.evaluations import admit_missing_evaluations, first_evaluation
+from quartet.runtime.interruption import interruptible
 from quartet.runtime.repeated_error import raise_if_repeated
 from quartet.runtime.session import open_or_create
 from quartet.telemetry.presence import Presence
 from quartet.telemetry.record import Recorder
 from quartet.train.starvation import reason_without_batch
 from quartet.train.trainer import Trainer
+from quartet.types import Policy
 from quartet.types.phase import ENDED, EVALUATING, STARTING, TRAINING
 
 
 def train_synchronously(recipe: Recipe, run_dir: Path) -> None:
-    """Evaluate, train and evaluate in this process. Training stops if no batch is trainable for too long."""
+    """Evaluate, train and evaluate in this process. Training stops if no batch is trainable for too long.
+
+    Raises `InterruptedByUser` after SIGINT and SIGTERM.
+    """
     torch.set_num_threads(recipe.engine.threads)
     with RunLock(run_dir):
-        asyncio.run(_run(recipe, run_dir))
+        asyncio.run(interruptible(_run(recipe, run_dir)))
 
 
 async def _run(recipe: Recipe, run_dir: Path) -> None:
@@ -103,7 +108,7 @@ class _Modules:
             if self._trainer.train_one():
                 last_trained = time.monotonic()
                 policy = self._ledger.policies.latest()
-                await self._engine.load_policy(policy.path, policy.version)
+                await self._load(policy)
                 self._ledger.policies.mark_settled(policy.version, serving=policy.version)
             elif time.monotonic() - last_trained > self._recipe.train.starved_timeout_seconds:
                 limit = self._recipe.train.starved_timeout_seconds
@@ -111,6 +116,15 @@ class _Modules:
                 self._ledger.request_stop(reason_without_batch(self._ledger, waited_for))
         self._trainer.finish()
         self._manager.tick()  # the training clock ends with the request to stop
+
+    async def _load(self, policy: Policy) -> None:
+        """Load a policy into the engine. If the run is stopped meanwhile, wait for the end of the loading first: a
+        thread that still uses torch at the process's end aborts it."""
+        loading = asyncio.create_task(self._engine.load_policy(policy.path, policy.version))
+        try:
+            await asyncio.shield(loading)
+        finally:
+            await asyncio.wait({loading})
 
     async def _run_queued(self) -> int:
         """Run the queued rollouts and return their number. Raises `RepeatedErrorError`."""
@@ -120,5 +134,6 @@ class _Modules:
         with ExitStack() as recorders:
             for recorder in self._recorders.values():
                 recorders.callback(recorder.close)
+            recorders.callback(self._trainer.checkpoints.close)  # an error may have left a write that is not finished
             await self._pool.close()
             await self._engine.close()

@@ -28,13 +28,21 @@ from quartet.types.action import (
 )
 from quartet.types.ancestry import Ancestry
 from quartet.types.batch import Batch, Group, GroupMember, MemberUse, Policy, ReplayRule
-from quartet.types.call import MAIN, Call, FinishReason, Sampling
+from quartet.types.call import LARGEST_TEMPERATURE, MAIN, Call, FinishReason, Sampling
 from quartet.types.fork import Beginning, EpisodeState, Fork, Move
 from quartet.types.message import Function, Message, Tool
 from quartet.types.picture import Media, Picture
 from quartet.types.plan import Purpose, RolloutLease, RolloutPlan, Root, Round
 from quartet.types.prompt import Prompt
-from quartet.types.states import EQUAL_REWARDS, BatchState, GroupState, OnLate, RolloutState, ScheduleName
+from quartet.types.states import (
+    EQUAL_REWARDS,
+    TOO_FEW_COUNTABLE,
+    BatchState,
+    GroupState,
+    OnLate,
+    RolloutState,
+    ScheduleName,
+)
 from quartet.types.task import ACTIONS_LEFT, GENERATED, Observation, StepResult, Task
 from quartet.types.tokens import TokenColumns
 from quartet.types.trajectory import Status, Trajectory, Turn
@@ -43,7 +51,9 @@ __all__ = [
     "ACTIONS_LEFT",
     "EQUAL_REWARDS",
     "GENERATED",
+    "LARGEST_TEMPERATURE",
     "MAIN",
+    "TOO_FEW_COUNTABLE",
     "Action",
     "Ancestry",
     "Batch",

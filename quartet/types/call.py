@@ -10,6 +10,8 @@ from quartet.types.tokens import TokenColumns
 
 MAIN = "main"
 """Name of the policy in a run whose recipe names no policies."""
+LARGEST_TEMPERATURE = 1e3
+"""Bound of sampling temperatures, of recipes and of records."""
 
 
 class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -28,6 +28,8 @@ class GroupState(StrEnum):
     DROPPED = "dropped"
 
 
+TOO_FEW_COUNTABLE = "too_few_countable"
+"""Drop reason of a group with too few rollouts that count in its baseline."""
 EQUAL_REWARDS = "equal_rewards"
 """Drop reason of a group whose rewards are all equal; control counts such groups."""
 

@@ -1,6 +1,7 @@
 """`quartet eval --policy best`: a policy must be the best, and is not reported on the seeds that chose it."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,13 @@ from click.testing import CliRunner
 
 from benchmarks.bandit import bandit_recipe
 from quartet.cli import cli
-from quartet.errors import ConfigError
+from quartet.config import Recipe
+from quartet.errors import ConfigError, InterruptedByUser, SetupError
 from quartet.ledger import Ledger
+from quartet.ledger.held_policy import deletable
 from quartet.manager.evaluation import admit_evaluation
 from quartet.recipe.file import to_toml
+from quartet.runtime import run as runtime_run
 
 
 def make_run(folder: Path, policy: Path, *, chosen_on: range) -> Path:
@@ -65,3 +69,41 @@ def test_the_best_policy_is_reported_on_seeds_that_did_not_choose_it(tmp_path, b
     summary = json.loads((evaluation / "summary.json").read_text())
     assert summary["seeds"] == [1_000_000, 1_000_003]
     assert summary["evaluations"]["greedy"] == {"asked": 4, "episodes": 4, "uncounted": {}}
+
+
+@pytest.mark.parametrize("of_run", [True, False])
+def test_the_run_does_not_delete_a_policy_during_its_evaluation(tmp_path, bandit_policy, monkeypatch, of_run):
+    own = shutil.copytree(bandit_policy, tmp_path / "policy")  # other tests evaluate the shared one meanwhile
+    run = make_run(tmp_path / "run", own, chosen_on=range(1_500_000, 1_500_002))
+    found = []
+
+    def see(_recipe: Recipe, policy: Path, _output: Path, *, quiet: bool) -> None:
+        with deletable(policy) as is_free:
+            found.append(is_free)
+        raise ConfigError("enough is seen")
+
+    monkeypatch.setattr(runtime_run, "evaluate_policy", see)
+    named = [str(run)] if of_run else [str(own), "--recipe", str(run / "config.toml")]
+    with pytest.raises(ConfigError, match="enough is seen"):
+        CliRunner().invoke(cli, ["eval", *named], catch_exceptions=False)
+    assert found == [False]
+    with deletable(own) as is_free:
+        assert is_free
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InterruptedByUser("stopped by the user", "continue with --resume"),
+        SetupError("module 'env' cannot run: no disk\n  -> continue with --resume", "then continue with --resume"),
+    ],
+)
+def test_an_evaluation_that_an_error_ends_does_not_advise_to_resume(bandit_policy, tmp_path, monkeypatch, error):
+    def end(*_: object, quiet: bool) -> None:
+        raise error
+
+    run = make_run(tmp_path / "run", bandit_policy, chosen_on=range(1_500_000, 1_500_002))
+    monkeypatch.setattr(runtime_run, "evaluate_policy", end)
+    with pytest.raises(type(error), match="start the evaluation again") as ended:
+        CliRunner().invoke(cli, ["eval", str(run)], catch_exceptions=False)
+    assert "--resume" not in str(ended.value)

@@ -40,6 +40,8 @@ def refused(*arguments: object) -> QuartetError:
 def test_every_shipped_recipe_is_listed_and_described():
     listed = json.loads(invoke("recipes", "list", "--json"))
     assert [one["name"] for one in listed] == list(shipped_recipes())
+    assert json.loads(invoke("recipes", "--json")) == json.loads(invoke("recipes", "--json", "list")) == listed
+    assert json.loads(invoke("recipes", "--json", "describe", "dart"))["name"] == "dart"
     table = invoke("recipes")
     for one in listed:
         assert one["summary"] and one["claim"].startswith("**Claim to be tested.**")

@@ -2,13 +2,16 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 from msgspec.structs import replace
 
 from quartet.ledger.checkpoints import CheckpointProgress, checkpoint_folder
+from quartet.ledger.held_policy import LOCKED, held_policy
 from quartet.ledger.pictures import pictures_of
+from quartet.ledger.policies import Policies
 from quartet.ledger.recovery import points_to_go_on_from
 from quartet.ledger.schema import trajectories
 from quartet.manager.retention import Retention
@@ -350,3 +353,26 @@ def blobs_of(ledger, rollout_id: int) -> tuple[str, list[str]]:
         mine = sa.select(trajectories.c.id, trajectories.c.blob).where(trajectories.c.rollout_id == rollout_id)
         row = connection.execute(mine).one()
         return row.blob, pictures_of(connection, [row.id])[row.id]
+
+
+def test_a_policy_that_a_command_reads_stays_until_the_command_has_ended(ledger):
+    publish(ledger, range(1, 4))
+    for folder in (ledger.run_dir / "policies").iterdir():
+        (folder / LOCKED).write_text("{}")
+    with held_policy(ledger, "latest") as policy:
+        publish(ledger, range(4, 6))
+        retention(ledger, keep_policies=1).sweep()
+        assert folders(ledger) == [Path(policy.path).name, "v000005"]
+        assert policy in ledger.policies.on_disk()
+    retention(ledger, keep_policies=1).sweep()
+    assert folders(ledger) == ["v000005"]
+
+
+def test_a_command_chooses_again_if_the_run_has_deleted_the_policy_meanwhile(ledger, monkeypatch):
+    publish(ledger, range(1, 4))
+    newest, old = ledger.policies.latest(), ledger.policies.live()[1]
+    retention(ledger, keep_policies=1).sweep()
+    found = iter([old, newest])
+    monkeypatch.setattr(Policies, "chosen", lambda _policies, _which: next(found))
+    with held_policy(ledger, "latest") as policy:
+        assert policy == newest

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from quartet.errors import RepeatedErrorError
+from quartet.errors import RepeatedErrorError, SetupError
 from quartet.ledger import Ledger
 from quartet.runtime.repeated_error import raise_if_repeated
 from quartet.types import Status
@@ -62,3 +62,11 @@ def test_a_rollout_that_is_trained_on_ends_the_row_and_an_engine_s_failure_does_
     fail(ledger, 1)
     with pytest.raises(RepeatedErrorError, match="8 rollouts in a row"):
         raise_if_repeated(few, ledger)
+
+
+def test_a_full_disk_is_named_instead_of_the_errors_that_it_causes(ledger: Ledger) -> None:
+    full = recipe(rollout={"max_identical_errors": 8}, disk={"min_free_megabytes": 10**9})
+    fail(ledger, 8)
+    with pytest.raises(SetupError, match=r"only .* MB are free"):
+        raise_if_repeated(full, ledger)
+    assert ledger.stop_reason() is None, "the run can be resumed"

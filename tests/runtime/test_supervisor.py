@@ -277,7 +277,14 @@ def test_sink_that_dies_of_the_same_exception_is_given_up_and_the_run_continues(
     assert kinds.count("module_died") == supervisor_module.MOST_IDENTICAL_FAULTS
 
 
-def supervisor_of_faults(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+def test_a_full_disk_is_named_instead_of_a_module_that_died(ledger, monkeypatch):
+    full = supervisor_of_faults(ledger, monkeypatch, disk={"min_free_megabytes": 10**9})
+    with full as supervisor, pytest.raises(SetupError, match=r"only .* MB are free"):
+        supervisor.start("env")
+        supervisor.run_until(lambda: None)
+
+
+def supervisor_of_faults(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, **sections: dict[str, int]) -> Supervisor:
     """Supervisor whose modules die of the same exception at once; it restarts each up to four times."""
 
     def failing(_placer: Here, _module: str, log: Path) -> subprocess.Popen[bytes]:
@@ -287,7 +294,7 @@ def supervisor_of_faults(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Sup
     monkeypatch.setattr(Here, "start", failing)
     monkeypatch.setattr(supervisor_module, "TICK_SECONDS", 0.01)
     runtime = {"max_restarts_per_module": 4, "max_restart_delay_seconds": 0.01}
-    return Supervisor(bandit_recipe(Path("unused"), runtime=runtime), ledger.run_dir, ledger)
+    return Supervisor(bandit_recipe(Path("unused"), runtime=runtime, **sections), ledger.run_dir, ledger)
 
 
 @pytest.mark.slow

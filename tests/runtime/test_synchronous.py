@@ -2,17 +2,24 @@
 
 import hashlib
 import shutil
+import signal
+import subprocess
+import sys
 
 import pytest
 import torch
 
 from benchmarks.bandit import bandit_recipe
-from quartet.errors import CheckpointError
+from quartet.errors import CheckpointError, InterruptedByUser
 from quartet.ledger import Ledger
 from quartet.policy.canary import fixed_sequence, write_canary
 from quartet.policy.load import load_model
+from quartet.recipe.file import to_toml
 from quartet.report.check import check_ledger
 from quartet.runtime.run import run_recipe
+from tests.command import quartet
+from tests.live_runs import slow_learner, train_step
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -59,6 +66,32 @@ def test_a_resumed_run_goes_back_behind_a_damaged_policy(tmp_path, bandit_policy
     assert "recovery_point_damaged" in [event.kind for event in ledger.events()]
     assert check_ledger(ledger).findings == []
     ledger.close()
+
+
+@pytest.mark.parametrize("by", ["quartet stop", "SIGTERM", "SIGINT"])
+def test_a_signal_ends_the_run_cleanly_and_it_continues(tmp_path, bandit_policy, by):
+    recipe = slow_learner(bandit_policy, 1000, runtime={"kind": "synchronous"}, admission={"max_lag": 0})
+    (tmp_path / "recipe.toml").write_text(to_toml(recipe))
+    run_dir, start = tmp_path / "run", [sys.executable, "-m", "quartet", "train"]
+    training = subprocess.Popen(
+        [*start, tmp_path / "recipe.toml", "--run-dir", run_dir, "--json"], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_until(lambda: train_step(run_dir) >= 1)
+        if by == "quartet stop":
+            assert quartet("stop", run_dir).returncode == 0
+        else:
+            training.send_signal(signal.Signals[by])
+        said = training.communicate(timeout=60)[1]
+    finally:
+        training.kill()
+    assert training.returncode == InterruptedByUser.exit_code
+    assert f"stopped by {'the user' if by == 'SIGINT' else 'SIGTERM'}" in said and "Traceback" not in said
+    assert f"continue with `quartet train {run_dir}/config.toml --run-dir {run_dir} --resume`" in said
+    reached = train_step(run_dir)
+    more = {"train": recipe.train.model_copy(update={"max_train_steps": reached + 1})}
+    resumed = run_recipe(recipe.model_copy(update=more), run_dir, resume=True, fresh=False, quiet=True)
+    assert (resumed["train_steps"], resumed["lost"], resumed["trained_twice"]) == (reached + 1, 0, 0)
 
 
 def test_the_policy_is_proved_in_the_engines_type_before_it_serves(tmp_path, bandit_policy):

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from trainer_runs import TRAIN, RecipeBuilder, Run, equal_group, group
 
 from quartet.errors import StarvedError
@@ -12,7 +13,7 @@ from quartet.report.totals import run_totals
 from quartet.runtime.run import starvation_advice
 from quartet.train.starvation import LEAST_SOLVED_GROUPS, reason_without_batch, starvation
 from quartet.train.trainer import run_trainer
-from quartet.types import ACTIONS_LEFT, GENERATED, RolloutPlan
+from quartet.types import ACTIONS_LEFT, GENERATED, RolloutPlan, Status
 from quartet.types.plan import Root
 
 pytestmark = pytest.mark.slow
@@ -183,6 +184,21 @@ def test_a_run_that_starves_since_the_engine_rejects_the_policy_says_so(tmp_path
     )
     run.ledger.policies.mark_settled(1, serving=1)
     assert "train steps from" not in starvation(run.ledger, "no batch")
+
+
+def test_a_run_that_starves_since_rollouts_fail_names_the_newest_error(tmp_path: Path, recipe: RecipeBuilder) -> None:
+    run = Run(tmp_path / "run", recipe(train=TRAIN))
+    failed = [
+        replace(one, status=status, error=error) for one, (status, error) in zip(equal_group(0.0), ENDS, strict=True)
+    ]
+    run.drop(failed)
+    advice = starvation_advice(run.run_dir, {"too_few_countable": 3})
+    assert "the newest error is error_env: no browser; check the statuses" in advice
+    assert "no browser" not in starvation_advice(run.run_dir, {"equal_rewards": 3})
+
+
+ENDS = [(Status.ERROR_ENV, "no display"), (Status.ERROR_ENV, "no browser"), (Status.CANCELLED, "recalled")]
+"""Statuses and errors of three rollouts, oldest first."""
 
 
 def test_no_starvation_before_the_training_phase(tmp_path: Path, recipe: RecipeBuilder) -> None:

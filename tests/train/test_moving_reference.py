@@ -81,6 +81,55 @@ def test_a_move_that_a_train_step_without_an_optimizer_step_missed_is_made_at_th
     assert torch.equal(weights(learner.frozen["reference"]), policies[3])
 
 
+def resumed(trained: Learner, train_step: int, folder: Path) -> Learner:
+    """Return a learner of another process that continues from a checkpoint of `trained`."""
+    write_checkpoint(folder, take_snapshot(trained, train_step))
+    setting = trained.recipe
+    other = Learner(make_model(), setting, {"reference": make_model()})
+    other.model.load_state_dict(trained.model.state_dict())
+    assert load_checkpoint(folder, other) == train_step
+    return other
+
+
+def test_a_missed_move_is_made_after_a_restart(recipe: RecipeBuilder, tmp_path: Path) -> None:
+    learner = learner_of(recipe, train_steps_per_move=2, max_moves=1)
+    train(learner, 1)
+    learner = resumed(learner, 2, tmp_path / "state")  # step 2 had no trained tokens
+    train(learner, 3)
+    assert torch.equal(weights(learner.frozen["reference"]), weights(learner.model))
+
+
+def test_a_missed_first_move_is_made(recipe: RecipeBuilder) -> None:
+    learner = learner_of(recipe, train_steps_per_move=1, max_moves=1)
+    train(learner, 2)  # step 1 had no trained tokens
+    assert torch.equal(weights(learner.frozen["reference"]), weights(learner.model))
+
+
+def test_a_roll_back_makes_no_further_move_than_the_checkpoint_leaves(recipe: RecipeBuilder, tmp_path: Path) -> None:
+    learner = learner_of(recipe, train_steps_per_move=2, max_moves=1)
+    for train_step in (1, 2):
+        train(learner, train_step)
+    moved = weights(learner.frozen["reference"])
+    write_checkpoint(tmp_path / "state", take_snapshot(learner, 2))
+    for train_step in (3, 4):
+        train(learner, train_step)
+    load_checkpoint(tmp_path / "state", learner)
+    assert learner.moving_reference is not None and learner.moving_reference.followed == 2
+    for train_step in (3, 4):
+        train(learner, train_step)
+    assert torch.equal(weights(learner.frozen["reference"]), moved)
+
+
+def test_a_checkpoint_of_an_older_version_has_no_missed_move(recipe: RecipeBuilder, tmp_path: Path) -> None:
+    learner = learner_of(recipe, train_steps_per_move=2, max_moves=1)
+    snapshot = take_snapshot(learner, 2)
+    numbers = replace(snapshot.numbers, reference_followed=None)
+    write_checkpoint(tmp_path / "state", snapshot._replace(numbers=numbers))
+    load_checkpoint(tmp_path / "state", learner)
+    train(learner, 3)
+    assert torch.equal(weights(learner.frozen["reference"]), weights(make_model()))
+
+
 def test_a_move_is_made_again_after_a_roll_back(recipe: RecipeBuilder) -> None:
     learner = learner_of(recipe, train_steps_per_move=2)
     for train_step in (1, 2, 3, 2):

@@ -8,7 +8,7 @@ from quartet.env import make_environment
 from quartet.errors import ConfigError
 from quartet.ledger.quarantine import QUARANTINED
 from quartet.report.alarms.facts import Alarm, Facts
-from quartet.types import EQUAL_REWARDS
+from quartet.types import EQUAL_REWARDS, TOO_FEW_COUNTABLE
 
 MANY = 20
 """Minimum number of rollouts or groups for an alarm about a share of them."""
@@ -168,7 +168,7 @@ _REMEDIES = {
     "short_failures": "the policy gives up early: use a better initial policy by `quartet sft`, or a lower "
     "filters.short_failures.min_turns",
     "overlong": "raise rollout.max_turns, rollout.max_tokens or filters.overlong.max_response_tokens",
-    "too_few_countable": "check the statuses of rollouts, or lower admission.min_rollouts_per_group",
+    TOO_FEW_COUNTABLE: "check the statuses of rollouts, or lower admission.min_rollouts_per_group",
     "over_lag": "raise admission.max_lag, or shorten the longest rollouts",
     QUARANTINED: "their train steps fail: see the traceback in logs/trainer.jsonl",
     "damaged": "stored records cannot be read: `quartet ledger check` names them; check the disk",

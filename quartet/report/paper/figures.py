@@ -14,6 +14,9 @@ from matplotlib.figure import Figure
 from quartet.report.comparison.mean_curve import mean_curve
 from quartet.report.paper.drawing import BEFORE, WIDTH_INCHES, Method, curves, legend, line, mean_rate, smooth
 
+MINUTES = "minutes since training began"
+"""Label of the axis of `ReportedRun.minutes`. They are not the training clock, whose history no run records."""
+
 
 class Drawn(NamedTuple):
     """Figure with its caption; `draw` fills an empty figure."""
@@ -87,7 +90,7 @@ def _learning(figure: Figure, shown: Sequence[Method]) -> None:
         curves(axes, shown, name)
         axes.set_title(label, loc="left")
     for axes in panels[2:]:
-        axes.set_xlabel("minutes of training")
+        axes.set_xlabel(MINUTES)
     rest.set_axis_off()
     legend(rest, shown, loc="center left")
 
@@ -103,7 +106,7 @@ def _speed(figure: Figure, shown: Sequence[Method]) -> None:
     rollouts.set_title("training rollouts per second", loc="left")
     tokens.set_title("tokens generated per second", loc="left")
     for axes in (rollouts, tokens):
-        axes.set(xlabel="minutes of training", ylim=(0, None))
+        axes.set(xlabel=MINUTES, ylim=(0, None))
     legend(tokens, shown, loc="lower right")
 
 
@@ -127,8 +130,10 @@ FIGURES = {
         _success,
     ),
     "tasks": Drawn("Success per task family, before and after training; means over seeds.", _tasks),
-    "learning": Drawn("Metrics of the train steps.", _learning),
-    "speed": Drawn("Speed while training and evaluating.", _speed),
+    "learning": Drawn(
+        "Metrics of the train steps. The time includes evaluations and the pauses of resumed runs.", _learning
+    ),
+    "speed": Drawn("Speed while training and evaluating. The time includes the pauses of resumed runs.", _speed),
     "waiting": Drawn("Share of time that each module waited; means over seeds.", _waiting),
 }
 """Figures by file name."""

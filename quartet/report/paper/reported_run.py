@@ -35,7 +35,7 @@ class ReportedRun(Struct, frozen=True, kw_only=True):
     recorded."""
 
     def minutes(self, point: Point) -> float:
-        """Return the minutes from the start of training to the middle of a point."""
+        """Return the minutes from the start of training to the middle of a point, evaluations and pauses included."""
         return (point.time + self.slot_seconds / 2 - self.began) / 60
 
 

@@ -35,6 +35,8 @@ FORMER_CRITIC, CRITIC = "value_head.", "critic."
 class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     train_step: int
     optimizer_step: int
+    reference_followed: int | None = None
+    """`MovingReference.followed`. None without a moving reference and in checkpoints of earlier versions."""
 
 
 class Snapshot(NamedTuple):
@@ -47,7 +49,9 @@ class Snapshot(NamedTuple):
 
 def take_snapshot(learner: Learner, train_step: int, *, on_progress: Callable[[], None] = no_progress) -> Snapshot:
     """Copy the learner's state to the CPU's memory. `on_progress` is called after each tensor."""
-    numbers = Numbers(train_step=train_step, optimizer_step=learner.optimizer_step)
+    reference = learner.moving_reference
+    followed = reference.followed if reference else None
+    numbers = Numbers(train_step=train_step, optimizer_step=learner.optimizer_step, reference_followed=followed)
     tensors: dict[str, torch.Tensor] = {}
     for name, tensor in state_tensors(learner).items():
         tensors[name] = _copy(tensor.detach())
@@ -103,6 +107,8 @@ def load_checkpoint(folder: Path, learner: Learner, *, on_progress: Callable[[],
         read_tensors(folder, into)
     on_progress()
     learner.optimizer_step = numbers.optimizer_step
+    if learner.moving_reference is not None:
+        learner.moving_reference.followed = numbers.reference_followed
     torch.set_rng_state(into[RANDOM_STATE])
     return numbers.train_step
 
