@@ -22,7 +22,7 @@ from tests.ledger.samples import finish, recipe, trainable_group
 from tests.live_runs import TIMEOUT_SECONDS, promises_hold, start_run, train, wait_for
 
 SMALL = recipe(env={"families": ["fixed"]}, evaluation={"episodes_per_family": 4}, train={"max_train_steps": 1})
-EPISODES = 40
+EPISODES = 16
 
 
 @pytest.fixture
