@@ -1,4 +1,4 @@
-"""Cancel rollouts and their forks. A fork (child) does not count if its parent has no final record."""
+"""Cancel rollouts and their forks, and drop groups. A fork (child) does not count if its parent has no final record."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from sqlalchemy import Connection
 
 from quartet.ledger.run_database import RunDatabase
 from quartet.ledger.schema import TrajectoryKind, groups, rollouts, trajectories
-from quartet.types import RolloutState, Status
+from quartet.types import GroupState, RolloutState, Status
 
 
 def cancel_rollouts(db: RunDatabase, connection: Connection, unwanted: sa.ColumnElement[bool]) -> int:
@@ -15,6 +15,16 @@ def cancel_rollouts(db: RunDatabase, connection: Connection, unwanted: sa.Column
     forks."""
     ids = _end_as_cancelled(db, connection, unwanted, rollouts.c.state != RolloutState.FINISHED)
     cancel_forks(db, connection, ids)
+    return len(ids)
+
+
+def drop_groups(db: RunDatabase, *unwanted: sa.ColumnElement[bool], reason: str) -> int:
+    """Drop the `unwanted` groups and cancel their unfinished rollouts. Return the number of groups."""
+    dropped = {"state": GroupState.DROPPED, "reason": reason, "closed_at": db.clock()}
+    with db.write() as connection:
+        ids = list(connection.execute(sa.select(groups.c.id).where(*unwanted)).scalars())
+        cancel_rollouts(db, connection, rollouts.c.group_id.in_(ids))
+        connection.execute(sa.update(groups).where(groups.c.id.in_(ids)).values(dropped))
     return len(ids)
 
 

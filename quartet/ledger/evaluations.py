@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from quartet.errors import LedgerError
-from quartet.ledger.cancelling import cancel_rollouts
+from quartet.ledger.cancelling import drop_groups
 from quartet.ledger.group_rows import IS_OPEN, admit_group
 from quartet.ledger.policy_rows import newest
 from quartet.ledger.results import FamilyResult
@@ -63,12 +63,7 @@ class Evaluations:
         The rollouts are cancelled, so the evaluations are cut off (`was_cut_off`).
         """
         unfinished = (IS_OPEN, groups.c.tag.in_(list(tags)), groups.c.unfinished > 0)
-        dropped = {"state": GroupState.DROPPED, "reason": OUTDATED, "closed_at": self._db.clock()}
-        with self._db.write() as connection:
-            ids = list(connection.execute(sa.select(groups.c.id).where(*unfinished)).scalars())
-            cancel_rollouts(self._db, connection, rollouts.c.group_id.in_(ids))
-            connection.execute(sa.update(groups).where(groups.c.id.in_(ids)).values(dropped))
-        return len(ids)
+        return drop_groups(self._db, *unfinished, reason=OUTDATED)
 
     def admitted(self) -> dict[str, int]:
         """Return the policy version of each evaluation, by tag."""

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from quartet.errors import LedgerError
 from quartet.ledger.beginnings import discard
-from quartet.ledger.cancelling import cancel_rollouts
+from quartet.ledger.cancelling import drop_groups
 from quartet.ledger.group_rows import (
     ADMITTED_STATES,
     COUNTED,
@@ -28,7 +28,7 @@ from quartet.ledger.group_rows import (
 from quartet.ledger.growth import ended_round, grow, most_have_failed, next_round, packed_child
 from quartet.ledger.members import MEMBERS, load_members, mark_damaged, task_of
 from quartet.ledger.run_database import RunDatabase
-from quartet.ledger.schema import batches, group_sizes, groups, rollouts, trajectories
+from quartet.ledger.schema import batches, group_sizes, groups, trajectories
 from quartet.ledger.serving import all_settled, most_versions_behind, served_version
 from quartet.ledger.success_pool import join_group
 from quartet.ledger.train_steps import may_train
@@ -228,13 +228,7 @@ class Groups:
         This cuts off an evaluation during training; no other one is open (`first_evaluation`). Unfinished rollouts are
         cancelled. Trainable groups stay, since a resumed run may train on them.
         """
-        open_groups = (groups.c.state == GroupState.OPEN,)
-        dropped = {"state": GroupState.DROPPED, "reason": TRAINING_ENDED, "closed_at": self._db.clock()}
-        with self._db.write() as connection:
-            ids = list(connection.execute(sa.select(groups.c.id).where(*open_groups)).scalars())
-            cancel_rollouts(self._db, connection, rollouts.c.group_id.in_(ids))
-            connection.execute(sa.update(groups).where(groups.c.id.in_(ids)).values(dropped))
-        return len(ids)
+        return drop_groups(self._db, groups.c.state == GroupState.OPEN, reason=TRAINING_ENDED)
 
     def _end_round(self, group_id: int, more: Callable[[Group], Round]) -> bool | None:
         """Return None if the group has changed since `more` was called."""
